@@ -1,5 +1,6 @@
-//! What a capture costs whoever drives, a frame: while nothing is recorded, which is a look
-//! at a word, and while a thread on the other core writes what is recorded to nowhere.
+//! The cost of a capture for a driver, per frame. Without a recording it is one
+//! load of a word. With one, a thread on the other core writes the frames to
+//! nowhere.
 //!
 //! `cargo bench -p toehold-link --bench capture`
 
@@ -16,10 +17,11 @@ const HEADERS: [u8; 66] = [7; 66];
 const RUNS: usize = 50;
 const BURST: usize = 32;
 
-/// Between two bursts, so that the tape is never full: a lost frame costs less.
+/// Pause between two bursts, so that the tape is never full: a lost frame would
+/// cost less.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a link does for a frame that it sends.
+/// The work of a link for a sent frame.
 #[inline]
 fn pass(tap: &mut Tap, now_ns: u64, frame: &Transmit<'_>) {
     if tap.is_open() {
@@ -27,8 +29,8 @@ fn pass(tap: &mut Tap, now_ns: u64, frame: &Transmit<'_>) {
     }
 }
 
-/// Nanoseconds a frame: the best of many runs, since everything else on the machine only
-/// ever adds.
+/// Nanoseconds a frame: the best of many runs, since other programs only add
+/// time.
 fn time(name: &str, frames: usize, pause: Duration, tap: &mut Tap, frame: &Transmit<'_>) {
     let once = |_| {
         std::thread::sleep(pause);
@@ -42,7 +44,7 @@ fn time(name: &str, frames: usize, pause: Duration, tap: &mut Tap, frame: &Trans
     println!("{name:40} {best:8.1} ns");
 }
 
-/// Plays what is recorded while `work` runs.
+/// Plays the recording while `work` runs.
 fn recorded(mut player: Player, snap_len: u32, work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     let mut file = CaptureFile::new(Box::new(sink()), snap_len, "bench", [2, 0, 0, 0, 0, 1]);

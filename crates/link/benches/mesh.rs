@@ -1,6 +1,7 @@
-//! What a mesh costs its driver, by the number of peers: a round that finds nothing, a
-//! frame to one of them and its answer, a sleep. All of it in one thread, so that the same
-//! arguments mean the same instructions, and two builds can be compared by counting them.
+//! The cost of a mesh for its driver, by the number of peers. It covers an empty
+//! round, a frame to a peer with its answer, and a sleep. All of it runs in one
+//! thread. Equal arguments then mean equal instructions, and two builds can be
+//! compared by counting them.
 //!
 //! `cargo bench -p toehold-link --bench mesh`, or, to count instructions,
 //! `valgrind --tool=callgrind --toggle-collect='*measured*' BENCH exchange 16 10000`
@@ -20,7 +21,7 @@ fn mac(number: usize) -> [u8; 6] {
     [2, 0, 0, 0, (number >> 8) as u8, number as u8]
 }
 
-/// A node, and others of which each is connected with that one alone.
+/// A node, and others that are each connected with that node alone.
 struct Star {
     fabric: PathBuf,
     hub: Mesh,
@@ -34,7 +35,7 @@ impl Star {
             max_peers,
             ..MeshSettings::new(&fabric, name.parse().expect("a name"), mac(number))
         };
-        // First of all by its name: whom the others dial first.
+        // The hub has the first name, so the others connect to it.
         let mut hub = Mesh::join(&settings("a", 0, peers.max(16))).expect("join");
         let mut others = Vec::new();
         for number in 1..=peers {
@@ -48,7 +49,7 @@ impl Star {
         Star { fabric, hub, others }
     }
 
-    /// Rounds that find nothing.
+    /// Runs rounds without frames.
     #[inline(never)]
     fn measured_idle(&mut self, rounds: usize) {
         for _ in 0..rounds {
@@ -56,7 +57,7 @@ impl Star {
         }
     }
 
-    /// A frame to one of the peers and its answer, in turn to `among` of them.
+    /// Exchanges a frame and its answer, in turn with `among` of the peers.
     #[inline(never)]
     fn measured_exchange(&mut self, rounds: usize, among: usize) {
         for round in 0..rounds {
@@ -69,7 +70,8 @@ impl Star {
         }
     }
 
-    /// Sleeps that nobody ends, and one frame that ends each of them.
+    /// Sleeps once without a wake-up and once with a frame that ends the sleep,
+    /// each round.
     #[inline(never)]
     fn measured_sleep(&mut self, rounds: usize) {
         for _ in 0..rounds {
@@ -104,7 +106,7 @@ fn send(mesh: &mut Mesh, to: usize, from: usize) {
     mesh.flush();
 }
 
-/// Nanoseconds of a round of what has this name.
+/// Returns nanoseconds of a round of the measurement `what`.
 fn measure(star: &mut Star, what: &str, rounds: usize) -> f64 {
     let start = Instant::now();
     match what {
@@ -124,7 +126,8 @@ fn main() {
         println!("{what} {peers}: {:.1} ns", measure(&mut star, what, rounds));
         return;
     }
-    // Cargo passes `--bench`; a test of the benchmarks passes nothing and wants it short.
+    // Cargo passes `--bench`. A test of the benchmarks passes nothing and
+    // expects a short run.
     let is_short = !arguments.iter().any(|argument| argument == "--bench");
     println!("ns a round, peers:  idle  exchange with one  with all in turn  sleep and wake");
     for peers in [1, 4, 16, 64, 511] {

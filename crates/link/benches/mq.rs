@@ -1,7 +1,8 @@
-//! What a pair of message queues costs between two spinning threads: one-way time
-//! of a frame, and time and rate of a stream of them, by payload length, with
-//! payload copied through the ring and referenced where it lies. The sender writes
-//! every payload into payload memory and the receiver copies it out, as stacks do.
+//! The cost of a pair of message queues between two spinning threads, by payload
+//! length. The results are the one-way time of a frame, and time and rate of a
+//! stream. Payload is either copied through the ring or referenced in place. As
+//! stacks do, the sender writes every payload into payload memory and the receiver
+//! copies it out.
 //!
 //! `cargo bench -p toehold-link`
 
@@ -48,7 +49,8 @@ fn copy_out(frame: &Received<'_>, into: &mut [u8]) -> usize {
     payload.len() + frame.rest.copy_to(0, &mut into[payload.len()..])
 }
 
-/// Two meshes, the second one driven by `serve` on the other core until dropped.
+/// Two meshes. `serve` drives the second one on the other core until it is
+/// dropped.
 struct Pair {
     here: Mesh,
     stop: Arc<AtomicBool>,
@@ -86,7 +88,7 @@ impl Pair {
         }
     }
 
-    /// Sends a frame, after which the link knows where payload should lie.
+    /// Sends a frame, from which the link learns the best arena for payload.
     fn greet(&mut self) {
         let frame = Transmit {
             headers: &headers(1),
@@ -126,7 +128,7 @@ fn sink(mesh: &mut Mesh, buffer: &mut [u8]) {
     mesh.flush();
 }
 
-/// Payload memory whose blocks are filled in turn, as a program's writes would.
+/// Payload memory whose blocks are filled in turn, as by a program's writes.
 struct Source {
     payload: Payload,
     blocks: Vec<u32>,
@@ -152,15 +154,16 @@ impl Source {
         }
     }
 
-    /// Takes blocks that the peer to which the last frame went may read in place, if one may.
+    /// Takes blocks that the last frame's receiver may read in place, if it
+    /// may.
     fn take_blocks(&mut self, here: &Mesh) {
         let arena = here.payload_arena();
         let block = |_| self.payload.allocate_in(arena).expect("there are enough");
         self.blocks = (0..Self::BLOCKS).map(block).collect();
     }
 
-    /// Copies `len` bytes into the next blocks. They are free for the next write
-    /// but a few.
+    /// Copies `len` bytes into the next blocks. A later write reuses them once all
+    /// others were used.
     fn write(&mut self, len: usize) -> Gather<'_> {
         let blocks = len.div_ceil(BLOCK_LEN as usize) as u32;
         if self.next + blocks > Self::BLOCKS {
@@ -211,14 +214,14 @@ fn ping_pong(len: usize, by_reference: bool, samples: usize) -> f64 {
     least((0..samples).map(|_| sample()))
 }
 
-/// Time a frame with `len` bytes of payload takes in a stream, in nanoseconds.
+/// Time of a frame with `len` bytes of payload in a stream, in nanoseconds.
 fn stream(len: usize, by_reference: bool, samples: usize) -> f64 {
     let mut source = Source::new();
     let mut pair = Pair::new(by_reference.then_some(&source.payload), sink);
     pair.greet();
     source.take_blocks(&pair.here);
     let frames = (40_000_000 / (len + 2000)).clamp(1000, 10_000);
-    // Blocks are written again only when the other side is done with them.
+    // Blocks are reused only after the other side is done with them.
     let in_flight = Source::BLOCKS as usize / len.div_ceil(BLOCK_LEN as usize) - 1;
     let flow = Flow::between(([1; 16], 1), ([2; 16], 2));
     let mut fences = VecDeque::new();
@@ -254,13 +257,14 @@ fn stream(len: usize, by_reference: bool, samples: usize) -> f64 {
     least((0..samples).map(|_| sample()))
 }
 
-/// The least disturbed sample: other programs only ever add time.
+/// Returns the least disturbed sample: other programs only add time.
 fn least(samples: impl Iterator<Item = f64>) -> f64 {
     samples.fold(f64::INFINITY, f64::min)
 }
 
 fn main() {
-    // Cargo passes `--bench`; a test of the benchmarks passes nothing and wants it short.
+    // Cargo passes `--bench`. A test of the benchmarks passes nothing and
+    // expects a short run.
     let samples = if std::env::args().any(|argument| argument == "--bench") {
         SAMPLES
     } else {

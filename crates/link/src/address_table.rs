@@ -1,12 +1,12 @@
-//! Behind which peer a hardware address was seen last.
+//! The peer behind which each hardware address was seen last.
 
 use std::collections::HashMap;
 
-/// Most addresses known at once. Peers' own are known beside them.
+/// Most learnt addresses. The peers' own are known besides.
 const MAX_ADDRESSES: usize = 4096;
-/// How long an address is known that nobody sends from, in nanoseconds.
+/// Time for which a silent address is known, in nanoseconds.
 const AGE_NS: u64 = 300_000_000_000;
-/// How often an address that sends on and on is noted.
+/// Interval at which a busy address is noted again, in nanoseconds.
 const FRESH_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -18,12 +18,12 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct AddressTable {
     entries: HashMap<[u8; 6], Entry>,
-    /// What was noted last: frames come in runs.
+    /// The last noted entry: frames come in runs.
     last: Option<([u8; 6], Entry)>,
 }
 
 impl AddressTable {
-    /// Notes where an address sends from. False if there is no room for it.
+    /// Notes the peer behind an address. Returns `false` if the table is full.
     pub(crate) fn learn(&mut self, address: [u8; 6], peer: usize, now_ns: u64) -> bool {
         if let Some((last, entry)) = self.last
             && (last, entry.peer) == (address, peer)
@@ -46,7 +46,7 @@ impl AddressTable {
         true
     }
 
-    /// The peer behind which the address is.
+    /// Returns the peer behind an address.
     pub(crate) fn find(&self, address: [u8; 6]) -> Option<usize> {
         self.entries.get(&address).map(|entry| entry.peer)
     }
@@ -58,7 +58,7 @@ impl AddressTable {
             .retain(|_, entry| now_ns.saturating_sub(entry.seen_ns) < AGE_NS);
     }
 
-    /// Forgets what is behind a peer.
+    /// Forgets all addresses behind a peer.
     pub(crate) fn forget(&mut self, peer: usize) {
         self.last = None;
         self.entries.retain(|_, entry| entry.peer != peer);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_moves_and_ages() {
+    fn address_moves_and_ages() {
         let mut table = AddressTable::default();
         assert!(table.learn(address(1), 0, 0));
         assert!(table.learn(address(1), 3, 1));
@@ -88,16 +88,16 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_bound_and_room_again() {
+    fn full_table_has_room_after_ageing() {
         let mut table = AddressTable::default();
         for number in 0..MAX_ADDRESSES {
             assert!(table.learn(address(number), 0, 0));
         }
         assert!(!table.learn(address(MAX_ADDRESSES), 0, 1));
-        assert!(table.learn(address(5), 1, 1), "it is known");
+        assert!(table.learn(address(5), 1, 1), "the address is known");
         assert!(
             table.learn(address(MAX_ADDRESSES), 0, AGE_NS),
-            "others are too old"
+            "the other addresses have expired"
         );
         assert_eq!(table.entries.len(), 2);
     }

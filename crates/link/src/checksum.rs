@@ -1,6 +1,6 @@
-//! Completing what a sender left to the link: lengths of a super-frame and
-//! checksums. For links and decorators that lead onto media which can damage
-//! bits, and for captures, whose reader expects finished packets.
+//! Fills in the fields that a sender left to the link: lengths of a super-frame,
+//! and checksums. For links and decorators onto media that can damage bits, and for
+//! captures, whose readers expect finished packets.
 
 use toehold_wire::checksum::{combine, finish, sum};
 
@@ -14,15 +14,15 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Fills in the checksums of a frame whose transport checksum is
-/// [`Checksum::Partial`], and the IP length if it is a super-frame; afterwards
-/// `offload` says [`Checksum::Complete`]. Other frames, and what is not TCP or
-/// UDP over a well-formed IP header, are left untouched.
+/// [`Checksum::Partial`]. For a super-frame, fills in the IP length too. `offload`
+/// then says [`Checksum::Complete`]. Other frames are unchanged, as are frames
+/// without TCP or UDP over a well-formed IP header.
 pub(crate) fn complete(frame: &mut [u8], ethernet: bool, offload: &mut Offload) {
     complete_beginning(frame, ethernet, frame.len(), offload);
 }
 
-/// The same for the beginning of a frame that has `original_len` bytes. If that is not
-/// all of it, its transport checksum cannot be filled in.
+/// Does the work of [`complete`] for the beginning of a frame of `original_len`
+/// bytes. If bytes are missing, the transport checksum cannot be filled in.
 pub(crate) fn complete_beginning(
     frame: &mut [u8],
     ethernet: bool,
@@ -36,7 +36,7 @@ pub(crate) fn complete_beginning(
     if let Some(at) = start
         && let Some(packet) = frame.get_mut(at..)
     {
-        // The lengths of other frames are there already, and may leave padding out.
+        // Other frames have their length already, which may leave padding out.
         let super_len = (offload.segment_size != 0).then_some(original_len - at);
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => complete_ipv4(packet, super_len),
@@ -47,7 +47,7 @@ pub(crate) fn complete_beginning(
     offload.checksum = Checksum::Complete;
 }
 
-/// Where the IP header begins, past up to two VLAN tags.
+/// Returns the offset of the IP header, behind up to two VLAN tags.
 fn network_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER;
     for _ in 0..3 {
@@ -91,7 +91,7 @@ fn complete_ipv6(packet: &mut [u8], super_len: Option<usize>) {
         packet[4..6].copy_from_slice(&len.to_be_bytes());
     }
     let total_len = IPV6_HEADER + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
-    // Fragments have no layout: they cannot be completed.
+    // Fragments have no transport layout and cannot be completed.
     let Some(packet) = packet.get_mut(..total_len) else {
         return;
     };
@@ -103,13 +103,14 @@ fn complete_ipv6(packet: &mut [u8], super_len: Option<usize>) {
     packet[field.clone()].fill(0);
     let value = finish(combine(pseudo, sum(&packet[layout.transport..]), false));
     let value = match layout.protocol {
-        Transport::Udp if value == 0 => 0xffff, // RFC 768: zero would say that there is none
+        Transport::Udp if value == 0 => 0xffff, // RFC 768: zero would mean that there is none
         _ => value,
     };
     packet[field].copy_from_slice(&value.to_be_bytes());
 }
 
-/// `addresses`: the sum over source and destination address.
+/// Fills in a transport checksum. `addresses` is the sum over source and
+/// destination address.
 fn complete_transport(addresses: u32, protocol: u8, transport: &mut [u8]) {
     let field = match protocol {
         TCP if transport.len() >= 20 => 16..18,
@@ -124,7 +125,7 @@ fn complete_transport(addresses: u32, protocol: u8, transport: &mut [u8]) {
     );
     let mut value = finish(combine(pseudo, sum(transport), false));
     if protocol == UDP && value == 0 {
-        value = 0xffff; // RFC 768: zero would say that there is none
+        value = 0xffff; // RFC 768: zero would mean that there is none
     }
     transport[field].copy_from_slice(&value.to_be_bytes());
 }
@@ -146,14 +147,15 @@ mod tests {
         frame
     }
 
-    /// RFC 1071: with the checksum in place the sum over everything is -0.
+    /// Asserts RFC 1071: with the checksum in place the sum over everything is
+    /// -0.
     fn assert_sums(addresses: &[u8], protocol: u8, transport: &[u8]) {
         let pseudo = sum(addresses) + u32::from(protocol) + transport.len() as u32;
         assert_eq!(finish(combine(pseudo, sum(transport), false)), 0);
     }
 
     #[test]
-    fn ipv4_tcp_and_udp() {
+    fn ipv4_tcp_and_udp_checksums_are_completed() {
         let frame = completed(tcp_ipv4(b"an odd number of bytes."), 0);
         assert_eq!(finish(sum(&frame[14..34])), 0);
         assert_sums(&frame[26..34], TCP, &frame[34..]);
@@ -162,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_behind_a_vlan_tag() {
+    fn ipv6_checksum_behind_vlan_tag_is_completed() {
         let frame = completed(tcp_ipv6_vlan(b"payload"), 0);
         assert_sums(&frame[26..58], TCP, &frame[58..]);
     }
 
     #[test]
-    fn ethernet_padding_stays_out_of_the_sum() {
+    fn ethernet_padding_is_not_summed() {
         let mut padded = tcp_ipv4(b"");
         padded.resize(60, 0xaa);
         let frame = completed(padded, 0);
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_super_frames_length_is_filled_in() {
+    fn super_frame_length_is_filled_in() {
         let mut frame = tcp_ipv4(&[7; 9000]);
         frame[16..18].fill(0);
         let frame = completed(frame, 1460);
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_super_frame_has_the_length_of_all_of_it() {
+    fn beginning_of_super_frame_has_full_length() {
         let mut frame = tcp_ipv4(&[7; 9000]);
         frame[16..18].fill(0);
         let (len, checksum) = (frame.len(), frame[50..52].to_vec());
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_frame_is_left_alone() {
+    fn complete_frame_is_unchanged() {
         let original = tcp_ipv4(b"wrong checksum");
         let mut frame = original.clone();
         complete(&mut frame, true, &mut Offload::default());
@@ -211,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..120), ethernet in any::<bool>(),
+        fn complete_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..120), ethernet in any::<bool>(),
                                   version in 0u8..8, big in any::<bool>()) {
             let mut bytes = bytes;
             if let Some(first) = bytes.get_mut(if ethernet { 14 } else { 0 }) {

@@ -1,9 +1,11 @@
-//! Who is at the other end of a Unix socket, as the kernel knows it.
+//! Identity of the process at the other end of a Unix socket, as the kernel
+//! knows it.
 //!
-//! A process number means nothing in another PID namespace, where the kernel gives 0 (`unix(7)`).
-//! A user without a number in this user namespace has the overflow number, as all others of that
-//! kind have (`user_namespaces(7)`). So a user is told from others by [`is_named`], and a process by
-//! its pidfd, which holds across namespaces and is never another process's.
+//! A process number has no meaning in another PID namespace, where the kernel gives
+//! 0 (`unix(7)`). All users without a number in this user namespace share the
+//! overflow number (`user_namespaces(7)`). [`is_named`] therefore tells whether a
+//! number identifies a user. A pidfd identifies a process: it holds across
+//! namespaces and never refers to another process.
 
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
@@ -13,30 +15,32 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-/// Groups of one process, at most (`NGROUPS_MAX`).
+/// Most groups of one process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 1 << 16;
 
-/// Groups that are asked for at first.
+/// Room for groups in the first request.
 const USUAL_GROUPS: usize = 64;
 
-/// The overflow number, where the system does not say it.
+/// The usual overflow number, for a system that does not tell it.
 const OVERFLOW: u32 = 65534;
 
-/// A process when it connected, or made a pair of sockets.
+/// Identity of a process when it connected, or created a pair of sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// Its number in this PID namespace, which it need not have any more; `None` if it has none here.
+    /// Process number in this PID namespace; `None` without one. The process
+    /// may have ended.
     pub pid: Option<u32>,
-    /// Its effective user.
+    /// Effective user.
     pub uid: u32,
-    /// Its effective group.
+    /// Effective group.
     pub gid: u32,
-    /// Its supplementary groups; none where the kernel does not tell (before Linux 4.13).
+    /// Supplementary groups; empty where the kernel does not tell them (before
+    /// Linux 4.13).
     pub groups: Vec<u32>,
 }
 
 impl PeerCredentials {
-    /// The credentials of the process at the other end.
+    /// Returns the credentials of the process at the other end.
     ///
     /// # Errors
     ///
@@ -47,7 +51,8 @@ impl PeerCredentials {
             uid: u32::MAX,
             gid: u32::MAX,
         };
-        // SAFETY: three numbers, in which any bits are valid.
+        // SAFETY: `ucred` consists of three integers, in which any bits are
+        // valid.
         let len = unsafe { option(socket, libc::SO_PEERCRED, core::slice::from_mut(&mut found)) }?;
         if len != size_of::<libc::ucred>() || found.uid == u32::MAX {
             return Err(Errno::INVAL);
@@ -60,13 +65,13 @@ impl PeerCredentials {
         })
     }
 
-    /// Whether the process was in a group.
+    /// Returns whether the process was in a group.
     pub fn is_in(&self, group: u32) -> bool {
         is_named_group(group) && (self.gid == group || self.groups.contains(&group))
     }
 }
 
-/// The user at the other end.
+/// Returns the user at the other end.
 ///
 /// # Errors
 ///
@@ -77,36 +82,40 @@ pub fn peer_uid(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
         uid: u32::MAX,
         gid: u32::MAX,
     };
-    // SAFETY: three numbers, in which any bits are valid.
+    // SAFETY: `ucred` consists of three integers, in which any bits are valid.
     unsafe { option(socket, libc::SO_PEERCRED, core::slice::from_mut(&mut found)) }?;
     match found.uid {
-        // Nobody is at the other end.
+        // The socket has no other end.
         u32::MAX => Err(Errno::NOTCONN),
         uid => Ok(uid),
     }
 }
 
-/// A descriptor of the very process at the other end, which no later process of its number is.
-/// `None`: the kernel has no such descriptors (before Linux 6.5).
+/// Returns a pidfd of the process at the other end, never of a later process with
+/// its number. Returns `None` if the kernel has no such descriptors (before Linux
+/// 6.5).
 ///
 /// # Errors
 ///
-/// `SRCH` if the process has ended; if no descriptors are left.
+/// `SRCH` if the process has ended. The system's error if no descriptors are
+/// left.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     let mut found: c_int = -1;
-    // SAFETY: a number, in which any bits are valid.
+    // SAFETY: the value is an integer, in which any bits are valid.
     match unsafe { option(socket, libc::SO_PEERPIDFD, core::slice::from_mut(&mut found)) } {
-        // SAFETY: the kernel has just made it for this process; nothing else owns it.
+        // SAFETY: the kernel has just created the descriptor for this process,
+        // and nothing else owns it.
         Ok(_) if found >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(found) })),
         Ok(_) | Err(Errno::NOPROTOOPT) => Ok(None),
-        // Of a process that was reaped.
+        // The process was reaped.
         Err(Errno::INVAL | Errno::SRCH) => Err(Errno::SRCH),
         Err(errno) => Err(errno),
     }
 }
 
-/// Whether a user number is one user's alone in this user namespace: not the overflow number, which
-/// all have that the namespace does not know, unless it knows all.
+/// Returns whether a user number identifies one user in this user namespace. The
+/// overflow number does not, since all unknown users have it, unless the namespace
+/// knows all numbers.
 pub fn is_named(uid: u32) -> bool {
     is_one(uid, "uid")
 }
@@ -115,8 +124,8 @@ fn is_named_group(gid: u32) -> bool {
     is_one(gid, "gid")
 }
 
-/// Whether the process at the other end has this process's effective user: its number, or, where
-/// that is ambiguous, the right to be signalled by this process.
+/// Returns whether the process at the other end has this process's effective user.
+/// Users with ambiguous numbers are compared by the right to send a signal.
 pub fn is_own_user(socket: BorrowedFd<'_>) -> bool {
     let own = rustix::process::geteuid().as_raw();
     if peer_uid(socket) != Ok(own) {
@@ -126,18 +135,19 @@ pub fn is_own_user(socket: BorrowedFd<'_>) -> bool {
         || peer_pidfd(socket).is_ok_and(|process| process.is_some_and(|process| may_signal(&process)))
 }
 
-/// The user number by which this process tells peers of its own user, if there is one: `None` if
-/// that is ambiguous in this user namespace.
+/// Returns the user number by which this process recognises peers of its own user.
+/// Returns `None` if that is ambiguous in this user namespace.
 pub fn own_uid() -> Option<u32> {
     let own = rustix::process::geteuid().as_raw();
     is_named(own).then_some(own)
 }
 
-/// Whether this process has the right to signal another one; no signal is sent.
+/// Returns whether this process may signal another one. Sends no signal.
 fn may_signal(process: &OwnedFd) -> bool {
     let (process, nothing) = (process.as_raw_fd(), 0);
     let info: *const libc::siginfo_t = core::ptr::null();
-    // SAFETY: the system call reads no memory where the signal's information is null.
+    // SAFETY: with a null pointer for the signal's information the system call
+    // reads no memory.
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, nothing, info, 0) == 0 }
 }
 
@@ -147,7 +157,8 @@ fn is_one(number: u32, kind: &str) -> bool {
     overflows[usize::from(kind == "gid")] != Some(number)
 }
 
-/// The overflow number of this user namespace; `None` if all numbers are known in it.
+/// Returns the overflow number of this user namespace, or `None` if it knows
+/// all numbers.
 fn overflow(kind: &str) -> Option<u32> {
     let read = |path: String| fs::read_to_string(path).ok();
     let map = read(format!("/proc/self/{kind}_map")).unwrap_or_default();
@@ -156,7 +167,8 @@ fn overflow(kind: &str) -> Option<u32> {
     (!is_whole(&map)).then_some(number.unwrap_or(OVERFLOW))
 }
 
-/// Whether a map of a user namespace has all numbers, as the first namespace's has.
+/// Returns whether a map of a user namespace has all numbers, like the first
+/// namespace's.
 fn is_whole(map: &str) -> bool {
     let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
@@ -165,7 +177,7 @@ fn is_whole(map: &str) -> bool {
 fn groups(socket: BorrowedFd<'_>) -> Vec<u32> {
     let mut groups = vec![0_u32; USUAL_GROUPS];
     loop {
-        // SAFETY: numbers, in which any bits are valid.
+        // SAFETY: the values are integers, in which any bits are valid.
         match unsafe { option(socket, libc::SO_PEERGROUPS, &mut groups) } {
             Ok(len) => {
                 groups.truncate(len / size_of::<u32>());
@@ -177,7 +189,7 @@ fn groups(socket: BorrowedFd<'_>) -> Vec<u32> {
     }
 }
 
-/// Reads an option of a socket, and returns how many bytes it has.
+/// Reads a socket option into `value`, and returns its length in bytes.
 ///
 /// # Safety
 ///
@@ -185,7 +197,8 @@ fn groups(socket: BorrowedFd<'_>) -> Vec<u32> {
 unsafe fn option<T>(socket: BorrowedFd<'_>, name: c_int, value: &mut [T]) -> Result<usize, Errno> {
     let mut len = size_of_val(value) as libc::socklen_t;
     let place = value.as_mut_ptr().cast::<c_void>();
-    // SAFETY: `value` has so many bytes for the time of the call, and the kernel writes no more.
+    // SAFETY: `value` is exclusively borrowed for the call, and the kernel
+    // writes at most its length.
     let done = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -225,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_of_another_descriptor_is_refused() {
+    fn peer_of_other_descriptor_returns_error() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(PeerCredentials::of(file.as_fd()).is_err());
         assert!(peer_pidfd(file.as_fd()).is_err());
@@ -233,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn pidfd_of_a_peer_that_has_the_right_user_can_be_signalled() {
+    fn pidfd_of_peer_with_own_user_can_be_signalled() {
         let (one, _other) = UnixStream::pair().unwrap();
         if let Some(process) = peer_pidfd(one.as_fd()).unwrap() {
             assert!(may_signal(&process));

@@ -1,5 +1,5 @@
-//! Where the headers of a TCP or UDP frame lie, for what a network card would do
-//! to one: checksums and segmentation. Says nothing of frames it does not know.
+//! Offsets of the headers of a TCP or UDP frame, for the work of a network card:
+//! checksums and segmentation. Other frames have no layout.
 
 use toehold_shm::Gather;
 use toehold_wire::checksum::{combine, finish, sum};
@@ -9,7 +9,7 @@ use crate::Transmit;
 const ETHERNET_HEADER: usize = 14;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
-/// A frame with more extension headers than this is one of those not known.
+/// Most extension headers of a frame with a layout.
 //= RFC 8504 §5.3 (a node may bound extension headers)
 const MAX_EXTENSIONS: usize = 64;
 
@@ -17,7 +17,7 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// Of the transport protocols that network cards know.
+/// The transport protocols that network cards know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
@@ -25,7 +25,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Where the checksum lies in the header.
+    /// Returns the offset of the checksum in the header.
     pub(crate) fn checksum_at(self) -> usize {
         match self {
             Transport::Tcp => 16,
@@ -44,27 +44,29 @@ impl Transport {
 /// Offsets from the beginning of the frame, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The IP header.
+    /// Offset of the IP header.
     pub(crate) network: usize,
-    /// The TCP or UDP header.
+    /// Offset of the TCP or UDP header.
     pub(crate) transport: usize,
-    /// What follows it.
+    /// Offset of the data behind the transport header.
     pub(crate) payload: usize,
-    /// The address that the packet is finally for.
+    /// Offset of the packet's final destination address.
     destination: usize,
-    /// Whether the IP header is one of IPv4 (otherwise IPv6).
+    /// Whether the IP header is IPv4 (otherwise IPv6).
     pub(crate) is_v4: bool,
     pub(crate) protocol: Transport,
 }
 
 impl Layout {
-    /// Of the frame that begins with these bytes. `None` unless it is TCP or UDP over
-    /// IP, no fragment, with all its headers in these bytes.
+    /// Returns the layout of the frame that begins with these bytes. Returns `None`
+    /// unless it is TCP or UDP over IP, no fragment, with all headers in these
+    /// bytes.
     pub(crate) fn of(beginning: &[u8]) -> Option<Layout> {
         Layout::of_packet(beginning, network_offset(beginning)?)
     }
 
-    /// Of the frame that begins with these bytes, with an IP header at `network`.
+    /// Returns the layout of the frame that begins with these bytes, with an IP
+    /// header at `network`.
     pub(crate) fn of_packet(beginning: &[u8], network: usize) -> Option<Layout> {
         let packet = beginning.get(network..)?;
         let (next, transport, destination, is_v4) = match packet.first()? >> 4 {
@@ -95,7 +97,7 @@ impl Layout {
         })
     }
 
-    /// Bytes of the IP packet, as its header says.
+    /// Returns the length of the IP packet in bytes, from its header.
     pub(crate) fn packet_len(&self, headers: &[u8]) -> usize {
         let field = |at: usize| usize::from(u16::from_be_bytes([headers[at], headers[at + 1]]));
         if self.is_v4 {
@@ -105,8 +107,9 @@ impl Layout {
         }
     }
 
-    /// Writes the length of the IP packet, and of the UDP datagram in it, and the
-    /// checksum of an IPv4 header. False, and nothing written, if no packet is so long.
+    /// Writes the length of the IP packet, the length of its UDP datagram, and the
+    /// checksum of an IPv4 header. Returns `false`, with nothing written, if no
+    /// packet can be that long.
     pub(crate) fn set_packet_len(&self, headers: &mut [u8], len: usize) -> bool {
         let transport_len = len - (self.transport - self.network);
         let counted = if self.is_v4 { len } else { len - IPV6_HEADER };
@@ -128,7 +131,8 @@ impl Layout {
         true
     }
 
-    /// The sum over the pseudo-header of a packet with `packet_len` bytes, folded.
+    /// Returns the folded sum over the pseudo-header of a packet with
+    /// `packet_len` bytes.
     pub(crate) fn pseudo_sum(&self, headers: &[u8], packet_len: usize) -> u16 {
         let (source, len) = if self.is_v4 { (12, 4) } else { (8, 16) };
         let address = |at: usize| sum(&headers[at..at + len]);
@@ -139,7 +143,7 @@ impl Layout {
         !finish(combine(addresses, tail, false))
     }
 
-    /// Whether the transport checksum of a frame in one piece is right.
+    /// Returns whether the transport checksum of a frame in one piece is right.
     pub(crate) fn is_intact(&self, frame: &[u8]) -> bool {
         let packet_len = self.packet_len(frame);
         let (Some(transport), true) = (
@@ -152,14 +156,14 @@ impl Layout {
         finish(combine(pseudo, sum(transport), false)) == 0
     }
 
-    /// Where the transport checksum lies.
+    /// Returns the range of the transport checksum.
     pub(crate) fn checksum(&self) -> core::ops::Range<usize> {
         let at = self.transport + self.protocol.checksum_at();
         at..at + 2
     }
 }
 
-/// Where the IP header begins, past up to two VLAN tags.
+/// Returns the offset of the IP header, behind up to two VLAN tags.
 pub(crate) fn network_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER;
     for _ in 0..3 {
@@ -179,27 +183,28 @@ fn ipv4_transport(packet: &[u8]) -> Option<usize> {
     (header_len >= IPV4_HEADER && packet.len() >= header_len && fragment == 0).then_some(header_len)
 }
 
-/// Where the extension headers of an IPv6 packet end.
+/// The end of an IPv6 packet's extension headers.
 struct Chain {
-    /// What follows them.
+    /// Kind of the next header.
     next: u8,
-    /// Where that begins, from the IPv6 header on.
+    /// Offset of the next header, from the IPv6 header on.
     at: usize,
-    /// Where the address lies that the packet is finally for.
+    /// Offset of the packet's final destination address.
     destination: usize,
 }
 
-/// Why extension headers lead nowhere.
+/// Reason for which extension headers cannot be walked.
 #[derive(Debug, PartialEq, Eq)]
 enum Broken {
-    /// They go on behind the bytes that were given.
+    /// The headers continue behind the given bytes.
     Cut,
-    /// There are too many, or one whose final destination is not known here.
+    /// There are too many, or the final destination of one is unknown.
     Unknown,
 }
 
 impl Chain {
-    /// Past hop-by-hop, routing and destination options. A fragment is not known.
+    /// Walks hop-by-hop, routing and destination options. A fragment header is
+    /// an error.
     fn of(packet: &[u8]) -> Result<Chain, Broken> {
         let mut chain = Chain {
             next: *packet.get(6).ok_or(Broken::Cut)?,
@@ -224,7 +229,8 @@ impl Chain {
     }
 }
 
-/// Where the final destination lies in a routing header. `None`: the packet is there.
+/// Returns the offset of the final destination in a routing header, or `None`
+/// at the destination.
 //= RFC 8200 §8.1 (the last element of the routing header)
 fn last_address(header: &[u8]) -> Result<Option<usize>, Broken> {
     const ADDRESS: usize = 16;
@@ -233,7 +239,7 @@ fn last_address(header: &[u8]) -> Result<Option<usize>, Broken> {
     let last = match kind {
         _ if segments_left == 0 => return Ok(None),
         0 | 2 => addresses.checked_sub(1).map(|before| 8 + before * ADDRESS),
-        // Source routes whose last address is not compressed (RFC 6554 §3).
+        // Source routes with an uncompressed last address (RFC 6554 §3).
         3 if header[4] & 0x0f == 0 => (header.len() - usize::from(header[5] >> 4)).checked_sub(ADDRESS),
         // Segments are listed from the last one on (RFC 8754 §2).
         4 => (addresses > 0).then_some(8),
@@ -242,7 +248,8 @@ fn last_address(header: &[u8]) -> Result<Option<usize>, Broken> {
     last.filter(|&at| at >= 8).map(Some).ok_or(Broken::Unknown)
 }
 
-/// Whether the headers of a frame of `len` bytes go on behind these bytes, with which it begins.
+/// Returns whether the headers of a frame of `len` bytes continue behind its
+/// given beginning.
 #[inline]
 fn is_cut(beginning: &[u8], len: usize) -> bool {
     /// Longest TCP header.
@@ -264,7 +271,8 @@ fn is_cut(beginning: &[u8], len: usize) -> bool {
         }
 }
 
-/// The frame with all its headers in one piece: as it is, or copied to `whole`.
+/// Returns the frame with all headers in one piece: unchanged, or copied to
+/// `whole`.
 pub(crate) fn with_headers<'a>(frame: &Transmit<'a>, whole: &'a mut Vec<u8>) -> Transmit<'a> {
     if !is_cut(frame.headers, frame.len()) {
         return *frame;
@@ -277,8 +285,8 @@ pub(crate) fn with_headers<'a>(frame: &Transmit<'a>, whole: &'a mut Vec<u8>) -> 
     }
 }
 
-/// How much of a frame of `len` bytes has to be in private memory, as far as `beginning` tells,
-/// which has the least that may.
+/// Returns how many bytes of a frame of `len` bytes must be in private memory.
+/// `beginning` has at least the minimum.
 pub(crate) fn private_len(beginning: &[u8], len: usize) -> usize {
     match is_cut(beginning, len) {
         true => len,
@@ -322,7 +330,7 @@ mod tests {
         assert_eq!((layout.payload, layout.protocol), (42, Transport::Udp));
     }
 
-    /// The final destination of a routing header is that of the pseudo-header.
+    /// The pseudo-header has the final destination of a routing header.
     #[test]
     fn pseudo_sum_behind_routing_header_has_final_destination() {
         //= RFC 8200 §8.1
@@ -384,13 +392,13 @@ mod tests {
                 assert_eq!(private_len(headers, frame.len()), one.headers.len());
             }
         }
-        // A chain without end is none of those known.
+        // An endless chain has no layout.
         let endless = [60, 0].repeat(4).repeat(500);
         assert_eq!(Layout::of(&tcp_ipv6_behind(60, &endless, b"")), None);
     }
 
     #[test]
-    fn fragments_and_cut_headers_are_not_known() {
+    fn fragments_and_cut_headers_have_no_layout() {
         let whole = tcp_ipv4(b"");
         for len in 0..whole.len() {
             assert_eq!(Layout::of(&whole[..len]), None, "{len} bytes");
@@ -401,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_packet_has_is_refused() {
+    fn impossible_packet_length_is_refused() {
         let mut frame = tcp_ipv4(b"payload");
         let layout = Layout::of(&frame).unwrap();
         let before = frame.clone();
@@ -413,7 +421,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_may_be_looked_at(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn layout_of_any_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Some(layout) = Layout::of(&bytes) {
                 prop_assert!(layout.payload <= bytes.len());
                 prop_assert!(layout.transport >= layout.network + 20);
@@ -421,7 +429,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_are_copied_from_both_places(
+        fn copied_bytes_come_from_headers_and_payload(
             bytes in proptest::collection::vec(any::<u8>(), 1..300),
             split in 0usize..300, offset in 0usize..300, len in 0usize..300,
         ) {

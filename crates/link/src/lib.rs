@@ -1,6 +1,6 @@
-//! The way frames get from one node to another.
+//! Transports for frames between nodes.
 //!
-//! A [`Link`] is what a network card is to a driver: burst receive, burst
+//! A [`Link`] is for a driver what a network card is: burst receive, burst
 //! transmit, and capabilities. It knows nothing of IP.
 
 mod address_table;
@@ -36,118 +36,120 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What a link can do, as a network card's driver would report it.
+/// A link's capabilities, as a network card's driver would report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capabilities {
     /// Largest IP packet in a plain frame, in bytes, without the Ethernet header.
     pub mtu: u16,
-    /// Largest IP packet in a super-frame (segmentation left to the link), in
-    /// bytes; equal to `mtu` if the link carries none.
+    /// Largest IP packet in a super-frame, in bytes. The link cuts super-frames
+    /// into segments. Equal to `mtu` if the link carries none.
     pub super_frame: u32,
     /// Whether transport checksums may be left [`Checksum::Partial`].
     pub checksum_offload: bool,
-    /// Whether the link never loses or delays frames on its own, so that the
-    /// retransmission timer's floor may be lowered (RFC 6298 §2.4 is for paths
-    /// that cross networks).
+    /// Whether the link never loses or delays frames on its own. The floor of the
+    /// retransmission timer may then be lower (RFC 6298 §2.4 is for paths that
+    /// cross networks).
     pub local: bool,
-    /// Whether any thread may drive the link, or only the one that made it.
+    /// Whether any thread may drive the link, or only the one that created it.
     pub any_thread: bool,
 }
 
 /// A way for frames to other nodes, driven by one thread at a time.
 ///
-/// A driver's round: `receive`, hand the frames to the stack, let the stack
-/// `transmit`, `flush`. To sleep: `prepare_sleep`; if it returns true, wait for
-/// `descriptor` to become readable, or `longest_sleep` to pass; `finish_sleep`.
+/// A driver's round: `receive`, pass the frames to the stack, let the stack
+/// `transmit`, `flush`. To sleep, call `prepare_sleep`. If it returns true, wait
+/// for `descriptor` to become readable, or for `longest_sleep` to pass, and call
+/// `finish_sleep`.
 pub trait Link: Transmitter + Send {
-    /// What the link can do.
+    /// Returns the link's capabilities.
     fn capabilities(&self) -> Capabilities;
 
-    /// The link's own hardware address.
+    /// Returns the link's own hardware address.
     fn address(&self) -> [u8; 6];
 
-    /// Hands up to `budget` frames to `handler`, oldest first, and returns how
-    /// many. Also does the link's housekeeping, rarely. Time is in nanoseconds
-    /// on the driver's monotonic clock.
+    /// Passes up to `budget` frames to `handler`, oldest first, and returns their
+    /// number. Rarely also does the link's housekeeping. Time is in nanoseconds on
+    /// the driver's monotonic clock.
     fn receive(&mut self, now_ns: u64, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize;
 
-    /// Shows up to `most` of the frames that `receive` would hand over next, and takes none: for
-    /// a driver that prepares for several at once. Those that do come may be others. A link that
-    /// cannot look shows nothing.
+    /// Shows up to `most` of the next frames and takes none. A driver uses this to
+    /// prefetch for several frames at once. The received frames may differ. A link
+    /// that cannot look ahead shows nothing.
     fn look_ahead(&mut self, most: usize, see: &mut dyn FnMut(&Received<'_>)) {
         let _ = (most, see);
     }
 
-    /// Whether `receive` would find nothing: a look that costs less than that, for a
-    /// thread that does nothing else until something comes. May say no of a link where
-    /// there is nothing, never yes of one where there is something to be done. Of many
-    /// neighbours it looks at those that are not silent, and `receive` at some others, too:
-    /// only `prepare_sleep` tells of all.
+    /// Returns whether `receive` would find nothing, at less cost than a call of
+    /// it. For a thread that polls. May return false without need, but never true
+    /// while there is work. With many neighbours this looks at the active ones, and
+    /// `receive` at some others, too. Only `prepare_sleep` checks all.
     fn is_quiet(&self) -> bool {
         false
     }
 
-    /// Publishes what was transmitted since the last flush, and wakes sleepers.
+    /// Publishes all frames transmitted since the last flush, and wakes
+    /// sleepers.
     fn flush(&mut self);
 
-    /// Becomes readable when frames or events arrive while the link is prepared
-    /// for sleep. `None`: the link has nothing to wait for but time.
+    /// Returns a descriptor that becomes readable when frames or events arrive
+    /// during sleep. Returns `None` if only time can end the sleep.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The longest that a driver may sleep now, if nothing tells it of frames that arrive: it
-    /// has to look for itself. `None`: the descriptor tells.
+    /// Returns the longest sleep after which a driver must poll again, if nothing
+    /// tells it of frames. Returns `None` if the descriptor tells.
     fn longest_sleep(&self) -> Option<Duration> {
         None
     }
 
-    /// Announces that the driver will sleep. False: something arrived in the
-    /// meantime, do another round instead (nothing has to be finished then).
+    /// Announces that the driver will sleep. Returns `false` if something arrived
+    /// meanwhile. The driver then runs another round, without `finish_sleep`.
     fn prepare_sleep(&mut self) -> bool;
 
-    /// Takes the announcement back and does what the wake-up asks for.
+    /// Ends an announced sleep and handles the wake-up.
     fn finish_sleep(&mut self, now_ns: u64);
 
-    /// The oldest change among the link's neighbours not yet asked for, if the
-    /// link notices any. Changes are noticed by `receive` and `finish_sleep`;
-    /// one that cuts a node off comes before anything from its next life.
+    /// Returns the oldest unreported change among the link's neighbours, if the
+    /// link notices any. `receive` and `finish_sleep` notice changes. A change that
+    /// cuts a node off precedes anything from the node's next life.
     fn next_change(&mut self) -> Option<NeighborChange> {
         None
     }
 
-    /// A node came or went that is reached through this link's driver, which is not where its
-    /// frames end: a bridge says so to each of its links of those on the other. For a link
-    /// that has to know whose frames to take.
+    /// Notes that a node came or went behind this link's driver. A bridge tells
+    /// each link of the nodes on the other one. For a link that has to know which
+    /// senders to accept.
     fn note_beyond(&mut self, change: NeighborChange) {
         let _ = change;
     }
 
-    /// Fills `watch` with the places where the next frames will appear, so that a
-    /// thread can look for frames while another one drives, or nobody does. False: the
-    /// link cannot be watched, or not now; drive it instead. A watch tells of frames
-    /// only: look at the link itself now and then for anything else, and before
-    /// sleeping.
+    /// Sets `watch` to the places where the next frames will appear. A thread can
+    /// then look for frames while another thread, or none, drives. Returns `false`
+    /// if the link cannot be watched now: drive it instead. A watch sees frames
+    /// only. Poll the link itself now and then, and before sleeping.
     fn watch(&self, watch: &mut Watch) -> bool {
         watch.clear();
         false
     }
 }
 
-/// A node that appeared on a link, or disappeared from it.
+/// A change of a link's neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeighborChange {
     /// Frames can reach the node with this hardware address from now on.
     Joined([u8; 6]),
-    /// The node with this hardware address is gone, with all it knew: whoever
-    /// answers at this address later is another one, or another life of it.
+    /// The node with this hardware address is gone, with all its state. A later
+    /// node with this address is another one, or another life of it.
     Left([u8; 6]),
-    /// The fabric gave a node that is there an IP address: no other node may claim it.
+    /// The fabric gave a present node an IP address, which no other node may
+    /// claim.
     Bound {
         /// The node's hardware address.
         mac: [u8; 6],
         /// The IP address.
         address: IpAddr,
     },
-    /// The node that the fabric gave an IP address is gone: nobody answers at it.
+    /// The node with this IP address of the fabric is gone. No node answers at
+    /// it.
     Unbound {
         /// The hardware address that the node had.
         mac: [u8; 6],

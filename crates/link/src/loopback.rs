@@ -1,8 +1,8 @@
-//! Frames that stay in one process: back to the stack that sent them, or
-//! between two stacks, each driven by a thread of its own.
+//! Frames within one process: back to the stack that sent them, or between two
+//! stacks, each driven by a thread of its own.
 //!
-//! Owns copies of the frames in flight, in bounded queues with recycled
-//! buffers. Never looks at addresses: like a cable, it hands every frame over.
+//! The link owns copies of the frames in flight, in bounded queues with recycled
+//! buffers. Like a cable, it passes every frame on without looking at addresses.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,16 +17,16 @@ use crate::{Capabilities, Link, MIN_PRIVATE, Offload, Received, Transmit, Transm
 /// Longest header in front of an IP packet: Ethernet with two VLAN tags.
 const MAX_LINK_HEADER: usize = 22;
 
-/// How a loopback link presents itself.
+/// Settings of a loopback link.
 #[derive(Debug, Clone, Copy)]
 pub struct LoopbackSettings {
-    /// What [`Link::capabilities`] reports. Frames longer than `mtu`
+    /// Capabilities that [`Link::capabilities`] reports. Frames longer than `mtu`
     /// (`super_frame` for those with a segment size) are refused.
     pub capabilities: Capabilities,
     /// Most frames in flight in one direction.
     pub frames: usize,
-    /// Bytes of a frame handed over as [`Received::private`], at least
-    /// [`MIN_PRIVATE`]; what is beyond comes as [`Received::rest`].
+    /// Number of bytes passed as [`Received::private`], at least [`MIN_PRIVATE`].
+    /// Further bytes come as [`Received::rest`].
     pub private: usize,
 }
 
@@ -53,12 +53,12 @@ pub struct Loopback {
     address: [u8; 6],
     outgoing: Arc<Direction>,
     incoming: Arc<Direction>,
-    /// Sent and not yet flushed.
+    /// Sent frames that are not yet flushed.
     staged: Vec<Frame>,
-    /// Taken out of `incoming` and not yet handed over.
+    /// Frames taken from `incoming` and not yet passed on.
     arrived: VecDeque<Frame>,
     spare: Vec<Vec<u8>>,
-    /// The other end is gone.
+    /// Whether the other end is gone.
     unplugged: bool,
 }
 
@@ -71,9 +71,10 @@ struct Frame {
 #[derive(Debug)]
 struct Direction {
     queue: Mutex<Queue>,
-    /// Length of the queue, to be looked at without the lock.
+    /// Length of the queue, for reading without the lock.
     len: AtomicUsize,
-    /// Rung for a receiver that sleeps. Absent where sender and receiver are one.
+    /// Doorbell of a sleeping receiver. `None` where sender and receiver are
+    /// one.
     doorbell: Option<Doorbell>,
 }
 
@@ -93,21 +94,22 @@ impl Direction {
         })
     }
 
-    /// A panic elsewhere leaves the queue intact: nothing in here is half done.
+    /// A panic elsewhere leaves the queue intact: no operation here stops
+    /// half-way.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Loopback {
-    /// A link that returns every frame to the one that sent it.
+    /// Creates a link that returns every frame to its sender.
     pub fn new(address: [u8; 6], settings: LoopbackSettings) -> Loopback {
         let direction = Direction::new(None);
         Loopback::end(address, settings, direction.clone(), direction)
     }
 
-    /// The two ends of a cable, which two threads may drive. Each end has a
-    /// doorbell of its own.
+    /// Creates the two ends of a cable, which two threads may drive. Each end has
+    /// its own doorbell.
     ///
     /// # Errors
     ///
@@ -181,7 +183,7 @@ impl Transmitter for Loopback {
 
 /// Makes `bytes` a contiguous copy of the frame.
 pub(crate) fn copy_frame(frame: &Transmit<'_>, bytes: &mut Vec<u8>) {
-    // What the buffer has from before is written over, which takes less than to clear it first.
+    // Old content is overwritten, which is cheaper than clearing it first.
     bytes.resize(frame.len(), 0);
     let (headers, payload) = bytes.split_at_mut(frame.headers.len());
     headers.copy_from_slice(frame.headers);
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back_in_order_after_the_flush() {
+    fn frames_return_in_order_after_flush() {
         let mut link = Loopback::new(A, LoopbackSettings::default());
         for number in 0..10 {
             send(&mut link, &frame_to(A, A, &[number; 300]), PARTIAL).unwrap();
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_end_makes_the_other_unreachable() {
+    fn dropped_end_makes_other_unreachable() {
         let (mut a, b) = Loopback::pair([A, B], LoopbackSettings::default()).unwrap();
         send(&mut a, &[1; 60], PARTIAL).unwrap();
         drop(b);
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_woken_and_no_wake_up_is_lost() {
+    fn sleeper_is_woken_without_lost_wake_up() {
         let (mut a, mut b) = Loopback::pair([A, B], LoopbackSettings::default()).unwrap();
         let echo = std::thread::spawn(move || {
             let mut echoed = 0;

@@ -1,5 +1,5 @@
-//! Random numbers: a sequence that a seed repeats, which needs no secrecy, and numbers
-//! that nobody can guess.
+//! Random numbers: a reproducible sequence without secrecy, and unpredictable
+//! numbers.
 
 /// xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number
 /// generators", 2018), seeded through SplitMix64.
@@ -9,7 +9,7 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    /// A generator whose sequence is a function of `seed` alone.
+    /// Creates a generator whose sequence depends on `seed` alone.
     pub(crate) fn new(seed: u64) -> Random {
         let mut mixed = seed;
         let state = core::array::from_fn(|_| {
@@ -22,7 +22,7 @@ impl Random {
         Random { state }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -36,21 +36,21 @@ impl Random {
         result
     }
 
-    /// A number in `0..bound` (0 if `bound` is 0). The bias of at most
-    /// `bound / 2^64` is of no consequence here.
+    /// Returns a number in `0..bound` (0 if `bound` is 0). The bias of at most
+    /// `bound / 2^64` does not matter here.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True with the given probability. Takes a number from the sequence even
-    /// if the answer is certain, so that two settings stay comparable.
+    /// Returns `true` with the given probability. Takes a number from the sequence
+    /// even for a certain answer, so that two settings stay comparable.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         unit < probability
     }
 }
 
-/// A number that nobody can guess.
+/// Returns a number that an attacker cannot guess.
 pub(crate) fn unpredictable() -> u64 {
     let mut bytes = [0; 8];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -62,7 +62,7 @@ mod tests {
     use super::Random;
 
     #[test]
-    fn same_seed_same_sequence() {
+    fn equal_seeds_give_equal_sequences() {
         let mut a = Random::new(7);
         let mut b = Random::new(7);
         let mut c = Random::new(8);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn below_and_chance_keep_their_bounds() {
+    fn below_and_chance_keep_bounds() {
         let mut random = Random::new(1);
         let mut hits = 0;
         for _ in 0..10_000 {

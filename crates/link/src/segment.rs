@@ -1,5 +1,6 @@
-//! Cutting a super-frame, or any long TCP frame, into frames that fit: what a network
-//! card's segmentation offload does, for media and receivers without one.
+//! Cuts a super-frame, or any long TCP frame, into frames that fit. A network
+//! card's segmentation offload does this; media and receivers without one need it
+//! here.
 
 use core::ops::Range;
 
@@ -13,15 +14,14 @@ const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 
-/// Hands out the frames that a long one stands for, in order.
+/// Iterates over the segments of a long frame, in order.
 ///
-/// A checksum field holds the pseudo-header's sum, as
-/// [`Checksum::Partial`] allows: completing it, where that
-/// is needed, takes the payload, which stays where it is.
+/// A checksum field holds the pseudo-header's sum, as [`Checksum::Partial`] allows.
+/// Completing it needs the payload, which stays in place.
 #[derive(Debug)]
 pub(crate) struct Segments {
     layout: Layout,
-    /// Of the long frame, which those of each segment are made from.
+    /// The headers of the long frame, from which each segment's are made.
     original: Box<[u8]>,
     headers: Box<[u8]>,
     payload_len: usize,
@@ -29,17 +29,17 @@ pub(crate) struct Segments {
     at: usize,
 }
 
-/// A frame: its headers, and which bytes of the long frame follow them.
+/// A segment: its headers, and the range of its payload in the long frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Segment<'a> {
     pub(crate) headers: &'a [u8],
-    /// Counted from the beginning of the long frame.
+    /// Offsets from the beginning of the long frame.
     pub(crate) payload: Range<usize>,
 }
 
 impl Segment<'_> {
-    /// The whole of it in `bytes`, where the long frame's bytes are copied to. The rest of
-    /// its checksum is left to be done.
+    /// Copies the whole segment into `bytes`, with payload from the long frame. Its
+    /// checksum stays partial.
     pub(crate) fn put_together<'b>(&self, long: &Transmit<'_>, bytes: &'b mut Vec<u8>) -> Transmit<'b> {
         bytes.resize(self.headers.len() + self.payload.len(), 0);
         let (headers, payload) = bytes.split_at_mut(self.headers.len());
@@ -57,8 +57,9 @@ impl Segment<'_> {
 }
 
 impl Segments {
-    /// Of a frame of `frame_len` bytes that begins with `beginning`, with at most `size`
-    /// bytes of payload each. `None` if there is nothing to cut.
+    /// Prepares to cut a frame of `frame_len` bytes that begins with `beginning`,
+    /// into at most `size` bytes of payload each. Returns `None` if there is
+    /// nothing to cut.
     pub(crate) fn new(layout: Layout, beginning: &[u8], frame_len: usize, size: usize) -> Option<Segments> {
         let payload_len = frame_len.checked_sub(layout.payload)?;
         if size == 0 || payload_len == 0 {
@@ -75,7 +76,7 @@ impl Segments {
         })
     }
 
-    /// The next frame.
+    /// Returns the next segment.
     pub(crate) fn next(&mut self) -> Option<Segment<'_>> {
         let at = self.at;
         if at >= self.payload_len {
@@ -90,7 +91,8 @@ impl Segments {
         }
         self.number(at / self.size);
         let packet_len = self.layout.payload - self.layout.network + len;
-        // Shorter than the frame it is cut from, whose length was possible.
+        // The segment is shorter than the long frame, whose length was
+        // possible.
         self.layout.set_packet_len(&mut self.headers, packet_len);
         let sum = self.layout.pseudo_sum(&self.headers, packet_len);
         self.headers[self.layout.checksum()].copy_from_slice(&sum.to_be_bytes());
@@ -101,7 +103,8 @@ impl Segments {
         })
     }
 
-    /// Sets what depends on where in the stream a TCP segment lies.
+    /// Sets the TCP header fields that depend on a segment's position in the
+    /// stream.
     fn place_in_stream(&mut self, at: usize, is_last: bool) {
         let header = &mut self.headers[self.layout.transport..];
         let seq = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -124,7 +127,7 @@ impl Segments {
         }
     }
 
-    /// Counts the identification of IPv4 packets on.
+    /// Advances the identification of IPv4 packets.
     fn number(&mut self, index: usize) {
         if self.layout.is_v4 {
             let field = &mut self.headers[self.layout.network + 4..self.layout.network + 6];
@@ -143,7 +146,7 @@ mod tests {
     use crate::checksum::complete;
     use crate::test_frames::{PARTIAL, tcp_ipv4, tcp_ipv6_vlan, udp_ipv4};
 
-    /// All segments, complete.
+    /// Returns all segments with complete checksums.
     fn segments(frame: &[u8], size: usize) -> Vec<Vec<u8>> {
         let layout = Layout::of(frame).unwrap();
         let mut segments = Segments::new(layout, frame, frame.len(), size).unwrap();
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     //= RFC 3168 §6.1.2
-    fn segments_of_tcp_follow_one_another() {
+    fn tcp_segments_are_consecutive() {
         for make in [tcp_ipv4, tcp_ipv6_vlan] {
             let mut frame = make(&payload(3000));
             let layout = Layout::of(&frame).unwrap();
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_udp_get_lengths_of_their_own() {
+    fn udp_datagrams_get_own_lengths() {
         let cut = segments(&udp_ipv4(&payload(250)), 100);
         let lens: Vec<_> = cut
             .iter()
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     //= RFC 9293 §3.1
-    fn the_urgent_pointer_stays_where_it_was() {
+    fn urgent_pointer_keeps_its_position() {
         let mut frame = tcp_ipv4(&payload(300));
         frame[47] |= URG;
         frame[52..54].copy_from_slice(&150u16.to_be_bytes());
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_cut_is_no_segment() {
+    fn short_frame_gives_no_segments() {
         let frame = tcp_ipv4(b"");
         let layout = Layout::of(&frame).unwrap();
         assert!(Segments::new(layout, &frame, frame.len(), 1000).is_none());
@@ -229,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn segments_are_the_frame_again(len in 1usize..5000, size in 1usize..3000, v6: bool) {
+        fn segments_hold_whole_frame(len in 1usize..5000, size in 1usize..3000, v6: bool) {
             let bytes = payload(len);
             let frame = if v6 { tcp_ipv6_vlan(&bytes) } else { tcp_ipv4(&bytes) };
             let layout = Layout::of(&frame).unwrap();
@@ -238,7 +241,8 @@ mod tests {
             let together: Vec<u8> = cut.iter().flat_map(|segment| &segment[layout.payload..]).copied().collect();
             prop_assert_eq!(together, bytes);
             for segment in &cut {
-                // With the checksum in place, pseudo-header and segment sum up to -0.
+                // With the checksum in place, pseudo-header and segment sum up
+                // to -0.
                 let transport = sum(&segment[layout.transport..]);
                 let pseudo = u32::from(layout.pseudo_sum(segment, segment.len() - layout.network));
                 prop_assert!(is_valid(transport + pseudo));

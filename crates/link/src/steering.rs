@@ -1,15 +1,15 @@
-//! Which of a node's shards a frame is for, as a network card with several queues
-//! decides it.
+//! Selects the shard of a node that a frame is for, as a network card with several
+//! queues does.
 //!
-//! A *shard* is one of several independent stacks of a node. A connection belongs to one
-//! of them, found by a keyed hash of its ends. The hash does not tell one end from the
-//! other, so that a connection between two sockets of one node belongs to one shard. The
-//! key keeps those away who only choose the ends of connections; nodes of the same
-//! fabric know it, because they put a frame where it belongs.
+//! A *shard* is one of several independent stacks of a node. A keyed hash of a
+//! connection's ends selects its shard. The hash is symmetric, so that a connection
+//! between two sockets of one node belongs to one shard. The key keeps an attacker
+//! that chooses ends from choosing the shard. Nodes of one fabric know it, since
+//! they put frames into a shard's queue.
 //!
-//! A UDP datagram belongs to one of them by its ends, too. Whatever is neither plainly a TCP
-//! segment nor plainly a datagram belongs to every shard. Nothing but the ends is looked at
-//! here, and whether what looks like a segment is one is for the stack to say.
+//! The ends of a UDP datagram also select its shard. All other frames belong to
+//! every shard. Only the ends are read here. The stack decides whether an apparent
+//! segment is valid.
 
 use core::hash::Hasher;
 
@@ -19,32 +19,32 @@ use toehold_wire::{ethernet, ipv4, ipv6, protocol};
 /// Most shards of a node.
 pub const MAX_SHARDS: u8 = 16;
 
-/// Which shard of a node one is, and how its connections are spread over them.
+/// A shard of a node, and the distribution of connections over all shards.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Steering {
-    /// Number of the shard, from 0 on. The first one speaks for the node where that is
-    /// to be done once.
+    /// Number of the shard, from 0 on. The first one acts for the node where only
+    /// one shard should.
     pub index: u8,
-    /// How many there are: 1 to [`MAX_SHARDS`].
+    /// Number of shards: 1 to [`MAX_SHARDS`].
     pub count: u8,
     /// The key of the hash; without meaning if there is one shard.
     pub key: [u8; 16],
 }
 
 impl Steering {
-    /// Of a node with one shard.
+    /// The only shard of a node.
     pub const SOLE: Steering = Steering {
         index: 0,
         count: 1,
         key: [0; 16],
     };
 
-    /// Whether there can be such a shard.
+    /// Returns whether such a shard is possible.
     pub fn is_valid(&self) -> bool {
         self.count <= MAX_SHARDS && self.index < self.count
     }
 
-    /// The shard of the node that a connection belongs to.
+    /// Returns the shard that a connection belongs to.
     #[inline]
     pub fn shard_of(&self, flow: &Flow) -> u8 {
         if self.count == 1 {
@@ -52,11 +52,11 @@ impl Steering {
         }
         let mut hasher = SipHasher13::new_with_key(&self.key);
         flow.feed(&mut hasher);
-        // The high bits of a product spread over any number without a remainder.
+        // The high bits of a product give equal shares for any count.
         ((u128::from(hasher.finish()) * u128::from(self.count)) >> 64) as u8
     }
 
-    /// Whether a connection belongs to this shard.
+    /// Returns whether a connection belongs to this shard.
     #[inline]
     pub fn is_own(&self, flow: &Flow) -> bool {
         self.count == 1 || self.shard_of(flow) == self.index
@@ -70,7 +70,7 @@ impl Default for Steering {
 }
 
 impl core::fmt::Debug for Steering {
-    /// Never shows the key.
+    /// Hides the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "shard {} of {}", self.index, self.count)
     }
@@ -79,30 +79,30 @@ impl core::fmt::Debug for Steering {
 /// One end of a connection: an IP address, IPv4's in its IPv6-mapped form, and a port.
 pub type End = ([u8; 16], u16);
 
-/// The ends of a connection, in no order.
+/// The ends of a connection, unordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
     ends: [End; 2],
 }
 
 impl Flow {
-    /// Between two ends.
+    /// Creates the flow between two ends.
     #[inline]
     pub fn between(one: End, other: End) -> Flow {
         let ends = if one <= other { [one, other] } else { [other, one] };
         Flow { ends }
     }
 
-    /// The ends of the TCP segment or UDP datagram in an Ethernet frame that begins with
-    /// these bytes. `None`: it is none, or one that hides behind a VLAN tag or extension
-    /// headers, or in fragments.
+    /// Returns the flow of the TCP segment or UDP datagram in an Ethernet frame
+    /// that begins with these bytes. Returns `None` for other frames, and behind a
+    /// VLAN tag, extension headers or in fragments.
     pub fn of_frame(frame: &[u8]) -> Option<Flow> {
         Packet::in_frame(frame)?.flow()
     }
 
-    /// What the packet in an Ethernet frame belongs to, for who keeps it in order: its ends,
-    /// if it is TCP's or UDP's, or else its addresses, with no ports. `None`: it is none of IP,
-    /// or behind a VLAN tag.
+    /// Returns the flow of the packet in an Ethernet frame, for a queue that keeps
+    /// packets in order. For TCP and UDP the flow has ports, for other IP packets
+    /// only addresses. Returns `None` for other frames, and behind a VLAN tag.
     pub fn of_packet(frame: &[u8]) -> Option<Flow> {
         let packet = Packet::in_frame(frame)?;
         let addresses = || Self::between((packet.source, 0), (packet.destination, 0));
@@ -118,11 +118,11 @@ impl Flow {
     }
 }
 
-/// What a packet's fixed header says.
+/// The fixed header of a packet.
 struct Packet<'a> {
     source: [u8; 16],
     destination: [u8; 16],
-    /// The protocol, and what follows the header; of a fragment there is nothing to be found.
+    /// The protocol, and the bytes behind the header. A fragment has none.
     transport: (u8, &'a [u8]),
 }
 
@@ -136,7 +136,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// By the ports of what it carries, if that has any.
+    /// Returns the flow by ports, if the packet has any.
     fn flow(&self) -> Option<Flow> {
         let (protocol::TCP | protocol::UDP, header) = self.transport else {
             return None;

@@ -1,4 +1,4 @@
-//! A veth pair in a namespace of a test's own, with a link at either end.
+//! A veth pair in a test's own namespace, with a link at either end.
 
 use std::process::Command;
 
@@ -12,7 +12,8 @@ pub(crate) const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub(crate) const NODE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// The pair: its interfaces are `near` and `far`, with four queues each, and up.
+/// The pair. Its interfaces are `near` and `far`, with four queues each, and
+/// up.
 pub(crate) struct Cable(pub(crate) Namespace);
 
 impl Cable {
@@ -40,8 +41,8 @@ impl Cable {
     }
 }
 
-/// The next frame of these tests, which are those of the experimental EtherType and of TCP
-/// over IPv4: not what the kernel says when an interface goes up.
+/// Returns the next frame of the experimental EtherType or of TCP over IPv4. The
+/// kernel's own frames, as when an interface goes up, are skipped.
 pub(crate) fn next(link: &mut impl Link) -> (Vec<u8>, Offload) {
     let patience = Timespec {
         tv_sec: 60,
@@ -59,7 +60,7 @@ pub(crate) fn next(link: &mut impl Link) -> (Vec<u8>, Offload) {
         if let Some(found) = found {
             return found;
         }
-        let descriptor = link.descriptor().expect("it is there");
+        let descriptor = link.descriptor().expect("the link has a descriptor");
         let came = poll(
             &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)],
             Some(&patience),

@@ -4,8 +4,8 @@ use toehold_shm::Gather;
 
 use crate::{Checksum, Link, Offload, Received, Transmit, TransmitError};
 
-/// An Ethernet frame with a TCP segment over IPv4: flags PSH and ACK, both
-/// checksums zero.
+/// Returns an Ethernet frame with a TCP segment over IPv4. Its flags are PSH and
+/// ACK, and both checksums are zero.
 pub(crate) fn tcp_ipv4(payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let total = (40 + payload.len()) as u16;
@@ -17,7 +17,7 @@ pub(crate) fn tcp_ipv4(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same over IPv6, with a VLAN tag.
+/// Returns an Ethernet frame with a VLAN tag and a TCP segment over IPv6.
 pub(crate) fn tcp_ipv6_vlan(payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0, 5, 0x86, 0xdd];
     frame.extend([0x60, 0, 0, 0]);
@@ -31,8 +31,8 @@ pub(crate) fn tcp_ipv6_vlan(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An Ethernet frame with a TCP segment over IPv6 behind these extension headers, the first of
-/// which is of kind `first`; the last of them names TCP.
+/// Returns an Ethernet frame with a TCP segment over IPv6 behind these extension
+/// headers. The first is of kind `first`, and the last names TCP.
 pub(crate) fn tcp_ipv6_behind(first: u8, extensions: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
     frame.extend([0x60, 0, 0, 0]);
@@ -47,7 +47,7 @@ pub(crate) fn tcp_ipv6_behind(first: u8, extensions: &[u8], payload: &[u8]) -> V
     frame
 }
 
-/// A header of destination options of `len` bytes in front of TCP, all of it padding.
+/// Returns a header of destination options before TCP, `len` bytes of padding.
 pub(crate) fn destination_options(len: usize) -> Vec<u8> {
     let mut header = vec![0; len];
     (header[0], header[1]) = (6, (len / 8 - 1) as u8);
@@ -60,7 +60,7 @@ fn tcp_header(frame: &mut Vec<u8>) {
     frame.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
 }
 
-/// A datagram over IPv4 with its UDP checksum zero.
+/// Returns a datagram over IPv4 with a UDP checksum of zero.
 pub(crate) fn udp_ipv4(payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend([0x45, 0]);
@@ -74,7 +74,7 @@ pub(crate) fn udp_ipv4(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The addresses of [`frame_to`] and a payload that can be told from others.
+/// Returns a frame between these addresses with the given payload.
 pub(crate) fn frame_to(destination: [u8; 6], source: [u8; 6], payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::from(destination);
     frame.extend(source);
@@ -97,7 +97,7 @@ pub(crate) fn send(link: &mut impl Link, bytes: &[u8], offload: Offload) -> Resu
     })
 }
 
-/// A frame that arrived, in one piece.
+/// Returns a received frame in one piece.
 pub(crate) fn whole(frame: &Received<'_>) -> Vec<u8> {
     let mut bytes = frame.private.to_vec();
     bytes.resize(frame.len(), 0);
@@ -105,7 +105,7 @@ pub(crate) fn whole(frame: &Received<'_>) -> Vec<u8> {
     bytes
 }
 
-/// All that arrived.
+/// Returns all received frames.
 pub(crate) fn receive_all(link: &mut impl Link, now_ns: u64) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while link.receive(now_ns, 64, &mut |frame| frames.push(whole(frame))) != 0 {}

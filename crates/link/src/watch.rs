@@ -1,16 +1,17 @@
-//! Looking for frames without being the one who drives.
+//! Looks for frames from a thread that does not drive the link.
 
 use toehold_shm::ring::Place;
 
-/// Most places a thread looks at in turn; with more, looking at them all takes longer
-/// than a round of the driver.
+/// Most places that a thread polls. Polling more would take longer than a round of
+/// the driver.
 const MAX_PLACES: usize = 16;
 
-/// Where the next frames of a link will appear, see [`Link::watch`](crate::Link::watch).
+/// Places where the next frames of a link will appear, see
+/// [`Link::watch`](crate::Link::watch).
 ///
-/// It can be looked at by any thread while others drive the link: the memory it looks
-/// at stays mapped as long as it is kept. It tells of every frame that appears, and
-/// may go on telling of frames that were taken since.
+/// Any thread can poll it while others drive the link: it keeps the memory mapped.
+/// It reports every frame that appears, and may still report frames that were taken
+/// since.
 #[derive(Debug, Default)]
 pub struct Watch {
     places: [Place; MAX_PLACES],
@@ -18,25 +19,25 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// One that looks at nothing yet. To be used again and again: filling it anew costs
-    /// little as long as the link's neighbours stay the same.
+    /// Creates a watch without places. Reuse it: filling it again is cheap while
+    /// the link's neighbours stay the same.
     pub fn new() -> Watch {
         Watch::default()
     }
 
-    /// Whether a frame has appeared since the watch was filled.
+    /// Returns whether a frame has appeared since the watch was filled.
     #[inline]
     pub fn changed(&self) -> bool {
         self.places[..self.used].iter().any(Place::is_filled)
     }
 
-    /// Looks at nothing. Memory stays mapped until places are used again.
+    /// Removes all places. Memory stays mapped until places are used again.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Another place to look at, to be set by the link.
+    /// Adds a place, which the link then sets.
     #[inline]
     pub(crate) fn add(&mut self) -> Option<&mut Place> {
         let place = self.places.get_mut(self.used)?;
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_has_its_bound() {
+    fn watch_has_bounded_places() {
         let mut watch = Watch::new();
         for _ in 0..2 {
             assert!(!watch.changed());
@@ -58,7 +59,7 @@ mod tests {
                 assert!(watch.add().is_some());
             }
             assert!(watch.add().is_none());
-            assert!(!watch.changed(), "nothing was set");
+            assert!(!watch.changed(), "no place was set");
             watch.clear();
         }
     }

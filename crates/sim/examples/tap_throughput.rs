@@ -1,5 +1,5 @@
-//! Measures bytes per second over a TAP device: between Toehold and Linux's TCP in
-//! both directions, and between two Linux ends whose devices are joined here.
+//! Measures bytes per second over a TAP device between Toehold and Linux's TCP, in
+//! both directions. Also measures two Linux ends whose devices are joined here.
 //! Candidates take turns.
 //!
 //! ```sh

@@ -344,7 +344,8 @@ fn timeout_shorter_than_round_trip_is_corrected() {
 
 /// Regression: acknowledgements of a burst arrive together and are processed
 /// together. If one reported a loss, the threshold followed from the flight that
-/// earlier ones had left: often a fifth of the window instead of seven tenths.
+/// earlier ones had left. Often that was a fifth of the window instead of seven
+/// tenths.
 #[test]
 fn loss_found_in_burst_of_acknowledgements_sets_right_threshold() {
     for congestion in BOTH {

@@ -253,9 +253,9 @@ pub fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, len: usize) -> u32 {
     checksum::pseudo_header_v6(src, dst, protocol::ICMPV6, len as u32)
 }
 
-/// Fills in the checksum of a message that begins with `bytes`, given two
-/// partial sums (see [`crate::checksum`]): of the pseudo-header, and of the
-/// message's other bytes. The field's earlier value is ignored.
+/// Fills in the checksum of a message that begins with `bytes`. The caller gives
+/// the partial sums of the pseudo-header and of the message's other bytes (see
+/// [`crate::checksum`]). The field's earlier value is ignored.
 ///
 /// # Panics
 ///

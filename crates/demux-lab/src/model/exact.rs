@@ -33,7 +33,7 @@ pub fn silent(of: &Users, span: f64) -> f64 {
 }
 
 /// The mean of a function of the time since a user's last segment, over both kinds
-/// of segments: half of the times are R, half are exponentially distributed.
+/// of segments. Half of the times are R, half are exponentially distributed.
 fn over_segments(of: &Users, value: impl Fn(f64) -> f64) -> f64 {
     (over_think_time(of, &value) + value(of.response_time)) / 2.0
 }

@@ -11,7 +11,7 @@ use crate::Connections;
 pub(super) type RteHash = Table<FourTuple>;
 
 /// Returns a table with all connections. It has room for a quarter more, rounded to
-/// a power of two: where many buckets are full, an insertion may find no way to one
+/// a power of two. Where many buckets are full, an insertion may find no way to one
 /// with room.
 pub(super) fn filled(connections: &Connections) -> RteHash {
     let rte = Rte::load().expect("a candidate that is there");

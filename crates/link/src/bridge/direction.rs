@@ -1,4 +1,5 @@
-//! One direction of a bridge: frames as they come, finished or cut where they have to be.
+//! One direction of a bridge: passes frames on, and finishes or cuts them where
+//! needed.
 
 use toehold_shm::Gather;
 
@@ -12,37 +13,38 @@ use crate::segment::Segments;
 use crate::steering::{Flow, Steering};
 use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitError};
 
-/// Frames taken in one go, at most, and about how many bytes: what comes in super-frames is
-/// not to fill the other link's ring and then wait in memory, which costs a copy more.
+/// Most frames of one burst, and about how many bytes. A larger burst of
+/// super-frames would fill the other link's ring and then wait in memory, which
+/// costs another copy.
 const BURST: usize = 64;
 const BURST_BYTES: usize = 256 << 10;
-/// The same while some wait for room.
+/// Most frames of one burst while others wait for room.
 const CAUTIOUS_BURST: usize = 4;
 /// Shortest frame: its Ethernet header.
 const MIN_FRAME: usize = 14;
 /// Longest header in front of an IP packet: Ethernet with two VLAN tags.
 pub(super) const MAX_LINK_HEADER: usize = 22;
-/// More segments than this stand in no honest super-frame: 64 KB in pieces of 48 bytes.
+/// Most segments of an honest super-frame: 64 KB in pieces of 48 bytes.
 const MAX_SEGMENTS: usize = 1400;
-/// Senders told of packets that are too long, in a round.
+/// Most reports of packets that are too long, in a round.
 const MAX_REPORTS: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Direction {
-    /// Who may send, if not everybody.
+    /// The only permitted sender; `None` permits all.
     source: Option<[u8; 6]>,
-    /// Whose share of the frames passes, if not all.
+    /// The shard whose share of the frames passes; `None` passes all.
     share: Option<Steering>,
     held: Held,
     /// Mean length of the frames of the last burst.
     mean_len: usize,
-    /// A frame in one piece, to be finished.
+    /// Buffer for a frame in one piece, whose checksums are filled in.
     scratch: Vec<u8>,
-    /// A segment of one.
+    /// Buffer for a segment of a cut frame.
     segment: Vec<u8>,
-    /// A frame whose headers came in pieces.
+    /// Buffer for a frame with headers in several pieces.
     whole: Vec<u8>,
-    /// Frames for where this direction's come from.
+    /// Frames for the link that this direction receives from.
     reports: Vec<Vec<u8>>,
     allowance: Allowance,
     statistics: BridgeStatistics,
@@ -61,20 +63,20 @@ impl Direction {
         self.statistics
     }
 
-    /// Whether no frame waits for room.
+    /// Returns whether no frame waits for room.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Takes a burst from one link and gives it to the other. Returns how many frames came
-    /// or no longer wait.
+    /// Passes a burst from one link to the other. Returns the number of frames that
+    /// came or no longer wait.
     pub(super) fn round(&mut self, now_ns: u64, from: &mut impl Link, to: &mut impl Link) -> usize {
         let mut moved = 0;
         if !self.held.is_empty() {
             moved = self.held.retry(now_ns, to, &mut self.statistics);
         }
         let can = to.capabilities();
-        // Without any, a link still does what else it has to.
+        // Without a budget, the link still does its housekeeping.
         let budget = match (self.is_stalled(), self.is_empty()) {
             (true, _) => 0,
             (false, false) => CAUTIOUS_BURST,
@@ -86,13 +88,13 @@ impl Direction {
             self.mean_len = mean as usize;
         }
         for report in self.reports.drain(..) {
-            // What finds no room is told anew of the next one.
+            // A lost report is repeated for the next packet.
             let _ = from.transmit(&in_one_piece(&report));
         }
         moved + came
     }
 
-    /// Whether no frames are taken until some have found room.
+    /// Returns whether no frames are taken until some have found room.
     pub(super) fn is_stalled(&self) -> bool {
         self.held.is_enough()
     }
@@ -147,7 +149,7 @@ impl Direction {
         self.whole = whole;
     }
 
-    /// Gives a frame to the link, or keeps it until there is room.
+    /// Passes a frame to the link, or keeps it until there is room.
     fn put(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link) {
         let destination = frame.headers.get(..6).unwrap_or_default();
         let sent = if !self.held.is_empty() && self.held.concerns(destination) {
@@ -170,7 +172,7 @@ impl Direction {
         }
     }
 
-    /// Fills in the checksums, for a link that would not.
+    /// Fills in the checksums for a link that does not.
     fn finish(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link) {
         self.statistics.completed += 1;
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -186,12 +188,12 @@ impl Direction {
         self.scratch = scratch;
     }
 
-    /// Gives a frame to the link in pieces that it carries.
+    /// Cuts a frame into pieces that the link carries, and passes them on.
     fn cut(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link, can: Capabilities) {
         let Some(mut segments) = segments(frame, can) else {
             return self.fragment(now_ns, frame, to, can);
         };
-        // A checksum that may be wrong is not made anew.
+        // A wrong checksum must not become right.
         if frame.offload.checksum == Checksum::Complete && !self.is_intact(frame) {
             self.statistics.bad_checksums += 1;
             return;
@@ -208,7 +210,8 @@ impl Direction {
         self.segment = bytes;
     }
 
-    /// Gives a packet that cannot be cut to the link in fragments, or tells its sender.
+    /// Passes a packet that cannot be cut to the link in fragments, or reports
+    /// it to its sender.
     #[cold]
     fn fragment(&mut self, now_ns: u64, frame: &Transmit<'_>, to: &mut impl Link, can: Capabilities) {
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -249,8 +252,9 @@ fn in_one_piece(frame: &[u8]) -> Transmit<'_> {
     }
 }
 
-/// Whether a frame is a shard's: the segments and datagrams of its flows, and of the first one
-/// all else, of which each shard gets a copy.
+/// Returns whether a frame belongs to a shard. Each shard has the segments and
+/// datagrams of its flows. Other frames belong to the first one, which passes them
+/// to all.
 fn is_in(share: &Steering, frame: &[u8]) -> bool {
     match Flow::of_frame(frame) {
         Some(flow) => share.is_own(&flow),
@@ -258,8 +262,8 @@ fn is_in(share: &Steering, frame: &[u8]) -> bool {
     }
 }
 
-/// How a frame is cut for a link. A stream may be cut anywhere, datagrams only into those
-/// that they are.
+/// Returns the segments into which a link's frame is cut. A stream may be cut
+/// anywhere, a super-frame of datagrams only between datagrams.
 fn segments(frame: &Transmit<'_>, can: Capabilities) -> Option<Segments> {
     let layout = Layout::of(frame.headers)?;
     let room = usize::from(can.mtu).checked_sub(layout.payload - layout.network)?;

@@ -1,9 +1,9 @@
-//! Frames that found no room on the way out, and wait for it.
+//! Frames without room on the way out, which wait for it.
 //!
-//! Those for one destination stay in order; one whose destination takes nothing does not
-//! hold up the others. What waits too long is dropped: the sender has sent it again by then.
-//! Nothing waits for a destination after that, until it takes a frame: so the many can wait
-//! for room without waiting for somebody who has stopped.
+//! Frames for one destination stay in order. A full destination does not hold up
+//! others. A frame that waits too long is dropped: by then its sender has sent it
+//! again. After that no frame waits for its destination until that takes one. So
+//! frames can wait for room in a crowd without waiting for a stopped receiver.
 
 use std::collections::VecDeque;
 
@@ -13,20 +13,21 @@ use super::statistics::BridgeStatistics;
 use crate::loopback::copy_frame;
 use crate::{Link, Offload, Transmit, TransmitError};
 
-/// Most frames that wait, and bytes of them.
+/// Most waiting frames.
 const MAX_FRAMES: usize = 1024;
 const MAX_BYTES: usize = 4 << 20;
-/// With so many bytes waiting, no more frames are taken: whoever sends them is to slow down.
+/// Waiting bytes above which no frames are taken, so that their senders slow
+/// down.
 const ENOUGH: usize = 256 << 10;
-/// Destinations that nothing waits for.
+/// Most destinations for which no frame waits.
 const MAX_STUCK: usize = 64;
-/// Buffers kept for the next frames that wait, so that waiting takes no fresh memory.
+/// Most spare buffers, which later frames reuse without fresh memory.
 const MAX_SPARE: usize = 16;
 
-/// How long one waits, in nanoseconds.
+/// Longest wait of a frame, in nanoseconds.
 pub(super) const LONGEST_NS: u64 = 100_000_000;
-/// Destinations without room that are told apart in one round. With more, the rest of the
-/// frames wait for the next.
+/// Most full destinations that are told apart in one round. Beyond, the remaining
+/// frames wait for the next round.
 const MAX_REFUSED: usize = 16;
 
 #[derive(Debug)]
@@ -42,14 +43,14 @@ impl Frame {
     }
 }
 
-/// The frames of one direction that wait, oldest first.
+/// The waiting frames of one direction, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     frames: VecDeque<Frame>,
     bytes: usize,
-    /// Buffers of frames that wait no longer.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
-    /// Destinations that took nothing for too long.
+    /// Destinations that took no frame for too long.
     stuck: Vec<[u8; 6]>,
 }
 
@@ -58,17 +59,17 @@ impl Held {
         self.frames.is_empty()
     }
 
-    /// Whether more frames would be too many.
+    /// Returns whether no more frames should be taken.
     pub(super) fn is_enough(&self) -> bool {
         self.bytes >= ENOUGH
     }
 
-    /// Whether nothing is to wait for this destination.
+    /// Returns whether no frame waits for this destination any more.
     pub(super) fn is_stuck(&self, destination: &[u8]) -> bool {
         self.stuck.iter().any(|stuck| stuck == destination)
     }
 
-    /// The destination has taken a frame.
+    /// Notes that the destination has taken a frame.
     pub(super) fn note_sent(&mut self, destination: &[u8]) {
         if !self.stuck.is_empty() {
             self.stuck.retain(|stuck| stuck != destination);
@@ -85,14 +86,14 @@ impl Held {
         self.stuck.push(destination);
     }
 
-    /// Whether a frame for this destination has to wait behind another one.
+    /// Returns whether a frame for this destination has to wait behind another one.
     pub(super) fn concerns(&self, destination: &[u8]) -> bool {
         self.frames
             .iter()
             .any(|frame| frame.bytes.starts_with(destination))
     }
 
-    /// Keeps a frame. False if there is no room for it here either.
+    /// Keeps a frame. Returns `false` if there is no room.
     pub(super) fn keep(&mut self, now_ns: u64, frame: &Transmit<'_>) -> bool {
         if self.frames.len() >= MAX_FRAMES || self.bytes + frame.len() > MAX_BYTES {
             return false;
@@ -108,7 +109,7 @@ impl Held {
         true
     }
 
-    /// Tries again. Returns how many frames no longer wait.
+    /// Tries to send again. Returns the number of frames that no longer wait.
     pub(super) fn retry(
         &mut self,
         now_ns: u64,
@@ -118,7 +119,7 @@ impl Held {
         let mut refused = [[0; 6]; MAX_REFUSED];
         let mut refusals = 0;
         let before = self.frames.len();
-        // Each comes up once: those that stay keep their order.
+        // Each frame comes up once, and those that stay keep their order.
         for _ in 0..before {
             let Some(frame) = self.frames.pop_front() else {
                 break;
@@ -152,7 +153,7 @@ impl Held {
     }
 }
 
-/// Sends a frame that waited. False: it has to go on waiting.
+/// Sends a frame that waited. Returns `false` if it has to wait on.
 fn send(frame: &Frame, to: &mut impl Link, statistics: &mut BridgeStatistics) -> bool {
     let sent = to.transmit(&Transmit {
         headers: &frame.bytes,
@@ -175,9 +176,9 @@ mod tests {
     use crate::loopback::{Loopback, LoopbackSettings};
     use crate::test_frames::{frame_to, receive_all};
 
-    /// Buffers are used again, by frames of other lengths.
+    /// A reused buffer held a frame of another length before.
     #[test]
-    fn what_waited_arrives_as_it_was_though_others_waited_there_before() {
+    fn frame_in_reused_buffer_arrives_unchanged() {
         let ends = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
         let (mut near, mut far) = Loopback::pair(ends, LoopbackSettings::default()).unwrap();
         let (mut held, mut statistics) = (Held::default(), BridgeStatistics::default());

@@ -1,14 +1,14 @@
-//! Forwards frames between two links, in both directions: what makes a kernel's interface
-//! a member of a fabric, or two fabrics on different hosts one.
+//! Forwards frames between two links, in both directions. A bridge makes a kernel's
+//! interface a member of a fabric, or joins two fabrics on different hosts.
 //!
-//! A frame crosses as it is wherever the other link takes it so, super-frames and
-//! unfinished checksums included; what the other link cannot take is finished or cut here.
-//! A frame that finds no room waits for it, within bounds of memory and time, and without
-//! holding up those for others (`held.rs`). Whatever is dropped is counted under a reason.
+//! A frame crosses unchanged where the other link takes it, with its super-frame
+//! and partial checksum. Otherwise the bridge cuts it or fills the checksum in. A
+//! frame without room waits, within bounds of memory and time, and without holding
+//! up frames for others (`held.rs`). Dropped frames are counted by reason.
 //!
-//! Never learns addresses and never looks at IP, but at what has to be cut or fragmented, or whose
-//! sender has to be told that it is too long (`too_long.rs`): which frames are for the other side is
-//! for the links to know.
+//! A bridge never learns addresses: the links know which frames are for the other
+//! side. It reads IP headers only of frames that it cuts, fragments or reports as
+//! too long (`too_long.rs`).
 
 mod direction;
 mod held;
@@ -27,16 +27,17 @@ pub use self::statistics::BridgeStatistics;
 use crate::Link;
 use crate::steering::Steering;
 
-/// How often the bell is looked at while frames come all the time, in nanoseconds.
+/// Interval of polls of the bell during steady traffic, in nanoseconds.
 const LOOK_NS: u64 = 5_000_000;
-/// How often frames that wait for room are looked at while nothing else happens.
+/// Interval of retries of waiting frames while nothing else happens.
 const HELD_PAUSE: Duration = Duration::from_millis(5);
-/// After so many times in a row that a link would not sleep though nothing moved, as one does
-/// that waits for room in the kernel, it is left alone for a moment.
+/// Number of refusals to sleep in a row, without a moved frame, after which the
+/// bridge pauses for a moment. A link refuses, for example, while it waits for room
+/// in the kernel.
 const MAX_REFUSALS: u32 = 64;
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
-/// Two links, and what goes between them. One thread drives it.
+/// Two links, and the frames between them. One thread drives it.
 ///
 /// ```
 /// use toehold_link::bridge::Bridge;
@@ -57,14 +58,14 @@ pub struct Bridge<A: Link, B: Link> {
     forth: Direction,
     back: Direction,
     spin: Spin,
-    /// Times in a row that a link would not sleep.
+    /// Number of refusals to sleep in a row.
     refusals: u32,
-    /// Time begins with the bridge.
+    /// The bridge's time zero.
     origin: Instant,
 }
 
 impl<A: Link, B: Link> Bridge<A, B> {
-    /// Joins two links. Each is the bridge's alone.
+    /// Joins two links, which belong to the bridge from now on.
     pub fn new(a: A, b: B) -> Bridge<A, B> {
         Bridge {
             a,
@@ -77,17 +78,19 @@ impl<A: Link, B: Link> Bridge<A, B> {
         }
     }
 
-    /// Lets only frames from this hardware address pass from the first link to the second:
-    /// a member of a fabric that is no gateway speaks for itself alone.
+    /// Lets only frames from this hardware address pass from the first link to the
+    /// second. A member of a fabric that is no gateway may only send frames of its
+    /// own.
     #[must_use]
     pub fn only_from(mut self, source: [u8; 6]) -> Bridge<A, B> {
         self.forth.only_from(source);
         self
     }
 
-    /// Lets only a shard's share of the frames pass from the second link to the first: its
-    /// flows' segments and datagrams, and if it is the first one all else. For a bridge that
-    /// is one of several between a device's queues and the shards of a member.
+    /// Lets only a shard's share of the frames pass from the second link to the
+    /// first: the segments and datagrams of its flows. The first shard also passes
+    /// all other frames. For one of several bridges between a device's queues and a
+    /// member's shards.
     #[must_use]
     pub fn only_share_of(mut self, steering: Steering) -> Bridge<A, B> {
         if steering.count > 1 {
@@ -96,18 +99,19 @@ impl<A: Link, B: Link> Bridge<A, B> {
         self
     }
 
-    /// The links, to be asked what they have carried and dropped.
+    /// The links, for their statistics.
     pub fn links(&self) -> (&A, &B) {
         (&self.a, &self.b)
     }
 
-    /// What went from the first link to the second, and from the second to the first.
+    /// Counters from the first link to the second, and from the second to the
+    /// first.
     pub fn statistics(&self) -> [BridgeStatistics; 2] {
         [self.forth.statistics(), self.back.statistics()]
     }
 
-    /// Forwards a burst in each direction. Returns how many frames came or went. Never
-    /// waits.
+    /// Forwards a burst in each direction. Returns the number of frames that came
+    /// or went. Never blocks.
     pub fn round(&mut self) -> usize {
         self.round_at(self.now_ns())
     }
@@ -115,13 +119,14 @@ impl<A: Link, B: Link> Bridge<A, B> {
     fn round_at(&mut self, now_ns: u64) -> usize {
         let moved = self.forth.round(now_ns, &mut self.a, &mut self.b)
             + self.back.round(now_ns, &mut self.b, &mut self.a);
-        // What the one direction has put there, and the room that the other has given.
+        // Publishes what one direction has put into a link, and the room from
+        // the other.
         if moved != 0 {
             self.a.flush();
             self.b.flush();
         }
-        // Nobody here keeps anything by neighbour, but a link may have to know whose frames
-        // to take.
+        // The bridge keeps no state by neighbour, but the other link may need to
+        // know which senders to accept.
         while let Some(change) = self.a.next_change() {
             self.b.note_beyond(change);
         }
@@ -131,7 +136,8 @@ impl<A: Link, B: Link> Bridge<A, B> {
         moved
     }
 
-    /// Forwards frames until `bell` is readable. Sleeps while there is nothing to do.
+    /// Forwards frames until `bell` is readable. Sleeps while there is nothing
+    /// to do.
     pub fn drive(&mut self, bell: BorrowedFd<'_>) {
         let mut look_ns = self.now_ns() + LOOK_NS;
         let mut idle_ns = None;
@@ -166,7 +172,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
         }
     }
 
-    /// Waits until something comes up. True: the bell was rung.
+    /// Sleeps until a link has work. Returns `true` if the bell was rung.
     fn sleep(&mut self, bell: BorrowedFd<'_>) -> bool {
         if !self.a.prepare_sleep() {
             return self.pause(bell);
@@ -174,7 +180,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
         let rung = if self.b.prepare_sleep() {
             self.refusals = 0;
             let waits = !self.forth.is_empty() || !self.back.is_empty();
-            // What nothing is taken from may well be readable.
+            // A link that frames are not taken from may well be readable.
             let sources = [
                 Some(bell),
                 self.a.descriptor().filter(|_| !self.forth.is_stalled()),
@@ -195,7 +201,8 @@ impl<A: Link, B: Link> Bridge<A, B> {
         rung
     }
 
-    /// A link has something to do, or waits for what nothing tells of.
+    /// Pauses while a link has work, or waits for an event without a
+    /// descriptor.
     fn pause(&mut self, bell: BorrowedFd<'_>) -> bool {
         self.refusals = self.refusals.saturating_add(1);
         if self.refusals <= MAX_REFUSALS {

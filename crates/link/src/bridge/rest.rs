@@ -1,19 +1,19 @@
-//! Waiting for frames: a bounded while by looking on, then asleep.
+//! Waiting for frames: spinning for a bounded time, then sleeping.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The longest a bridge looks on before it sleeps, in nanoseconds: about what going to sleep
-/// and being woken take together.
+/// Longest spin before a sleep, in nanoseconds: about the time of going to sleep
+/// and waking up.
 const LONGEST_NS: u64 = 50_000;
-/// A shorter look is not worth it.
+/// Shortest useful spin, in nanoseconds.
 const SHORTEST_NS: u64 = 3_000;
-/// Every so many times that it was not worth it, it is tried again.
+/// Number of sleeps without a spin after which spinning is tried again.
 const RETRY_EVERY: u32 = 16;
 
-/// How long to look on, learnt from whether it helped.
+/// The length of the spin, learnt from its successes.
 #[derive(Debug)]
 pub(super) struct Spin {
     ns: u64,
@@ -28,7 +28,7 @@ impl Spin {
         }
     }
 
-    /// There is nothing to do.
+    /// Starts waiting.
     pub(super) fn begin(&mut self) {
         if self.ns >= SHORTEST_NS {
             return;
@@ -40,23 +40,24 @@ impl Spin {
         }
     }
 
-    /// How long to look on this time.
+    /// Returns the length of this spin.
     pub(super) fn ns(&self) -> u64 {
         if self.ns >= SHORTEST_NS { self.ns } else { 0 }
     }
 
-    /// Frames came meanwhile.
+    /// Notes that frames came during the spin.
     pub(super) fn helped(&mut self) {
         self.ns = LONGEST_NS;
     }
 
-    /// None came.
+    /// Notes that no frames came during the spin.
     pub(super) fn in_vain(&mut self) {
         self.ns /= 2;
     }
 }
 
-/// Waits until one of the descriptors is readable, or for so long. True: the first one is.
+/// Waits until a descriptor is readable, or for `longest`. Returns whether the
+/// first one is.
 pub(super) fn wait(sources: &[Option<BorrowedFd<'_>>], longest: Option<Duration>) -> bool {
     let mut waits: Vec<PollFd<'_>> = sources
         .iter()
@@ -67,7 +68,7 @@ pub(super) fn wait(sources: &[Option<BorrowedFd<'_>>], longest: Option<Duration>
         tv_sec: longest.as_secs() as i64,
         tv_nsec: i64::from(longest.subsec_nanos()),
     });
-    // A signal ends it early, which costs a round.
+    // A signal ends the wait early, which costs a round.
     let _ = poll(&mut waits, timeout.as_ref());
     waits.first().is_some_and(|first| !first.revents().is_empty())
 }
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_on_is_given_up_and_tried_again() {
+    fn spin_is_given_up_and_tried_again() {
         let mut spin = Spin::new();
         assert_eq!(spin.ns(), LONGEST_NS);
         while spin.ns() != 0 {

@@ -1,50 +1,50 @@
-//! What a bridge has carried and dropped, and why.
+//! Counters of a bridge: frames carried, and frames dropped by reason.
 
-/// Counters of one direction, since the bridge was made.
+/// Counters of one direction since the bridge was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BridgeStatistics {
-    /// Frames that came, super-frames counted once.
+    /// Received frames, with super-frames counted once.
     pub frames: u64,
-    /// Bytes of these.
+    /// Bytes of the received frames.
     pub bytes: u64,
-    /// Of these frames, super-frames.
+    /// Received super-frames.
     pub super_frames: u64,
-    /// Frames the other link took: the pieces of one that was cut count each.
+    /// Frames that the other link took. Pieces of a cut frame count each.
     pub forwarded: u64,
-    /// Frames that were cut here, because the other link does not carry them whole.
+    /// Frames cut because the other link does not carry them whole.
     pub segmented: u64,
-    /// Packets that were fragmented here, because the other link does not carry them whole.
+    /// Packets fragmented because the other link does not carry them whole.
     pub fragmented: u64,
-    /// Senders of packets that are too long for the other link that were told so.
+    /// ICMP errors sent about packets that are too long for the other link.
     pub reported: u64,
-    /// Frames whose checksums were filled in here.
+    /// Frames whose checksums the bridge filled in.
     pub completed: u64,
     /// Frames that had to wait for room.
     pub held: u64,
-    /// Frames dropped because too many waited for room already.
+    /// Frames dropped because too many waited for room.
     pub crowded: u64,
-    /// Frames dropped because no room came in time, or for a destination that this had
-    /// happened to.
+    /// Frames dropped because no room came in time, or because that had happened to
+    /// an earlier frame for their destination.
     pub late: u64,
-    /// Frames dropped because nobody beyond has their destination.
+    /// Frames dropped because no peer of the other link has their destination.
     pub unreachable: u64,
-    /// Frames dropped because they exceed what the other link carries, and can neither be cut nor
-    /// fragmented.
+    /// Frames dropped because they exceed the other link's limit, and can neither
+    /// be cut nor fragmented.
     pub too_long: u64,
     /// Frames dropped because they are shorter than an Ethernet header.
     pub too_short: u64,
-    /// Super-frames dropped because of how many segments they would be.
+    /// Super-frames dropped because they would be too many segments.
     pub bad_super_frames: u64,
-    /// Frames that were not cut because their checksum is wrong.
+    /// Frames not cut because of a wrong checksum.
     pub bad_checksums: u64,
-    /// Frames dropped because their source is another one than may send here.
+    /// Frames dropped because their source may not send here.
     pub foreign: u64,
-    /// Frames dropped because another queue of the same device has them to pass.
+    /// Frames dropped because another queue of the device passes them.
     pub others: u64,
 }
 
 impl BridgeStatistics {
-    /// Frames that were dropped, for whatever reason.
+    /// Returns the number of dropped frames of all reasons.
     pub fn dropped(&self) -> u64 {
         let reasons = [
             self.crowded,

@@ -24,7 +24,7 @@ fn cable(change: impl FnOnce(&mut LoopbackSettings)) -> (Loopback, Loopback) {
     Loopback::pair([A, B], settings).unwrap()
 }
 
-/// A bridge with the ends of its cables, of which the right one is as told.
+/// Creates a bridge with the ends of its cables. `change` sets the right cable.
 fn bridged(change: impl FnOnce(&mut LoopbackSettings)) -> (Loopback, Bridge<Loopback, Loopback>, Loopback) {
     let ((near, left), (right, far)) = (cable(|_| {}), cable(change));
     (near, Bridge::new(left, right), far)
@@ -47,7 +47,7 @@ fn super_frame(segment_size: u16) -> Offload {
 }
 
 #[test]
-fn frames_cross_in_both_directions_as_they_are() {
+fn frames_cross_unchanged_in_both_directions() {
     let (mut near, mut bridge, mut far) = bridged(|_| {});
     let long = tcp_ipv4(&[7; 20_000]);
     send(&mut near, &long, super_frame(1448)).unwrap();
@@ -71,9 +71,10 @@ fn frames_cross_in_both_directions_as_they_are() {
     assert_eq!((back.frames, back.forwarded, back.dropped()), (1, 1, 0));
 }
 
-/// A member's shards all get what is for none of them alone; its interface gets it once.
+/// A member's shards all get frames of no single shard. Its interface gets each
+/// frame once.
 #[test]
-fn the_bridges_of_several_queues_pass_every_frame_once() {
+fn bridges_of_several_queues_pass_every_frame_once() {
     use crate::steering::Steering;
 
     let frames = [
@@ -103,7 +104,8 @@ fn the_bridges_of_several_queues_pass_every_frame_once() {
     assert_eq!(passed, all);
 }
 
-/// Frames in a row, of a stream: what they carry; all are valid and fit.
+/// Returns the payload of consecutive frames of a stream. Asserts that all are
+/// valid and fit.
 fn payload_of(frames: &[Vec<u8>], mtu: usize) -> Vec<u8> {
     let mut payload = Vec::new();
     for frame in frames {
@@ -116,7 +118,7 @@ fn payload_of(frames: &[Vec<u8>], mtu: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_other_link_cannot_carry_is_cut_and_finished() {
+fn super_frame_for_plain_link_is_cut_and_completed() {
     let (mut near, mut bridge, mut far) = bridged(plain);
     let bytes: Vec<u8> = (0..10_000).map(|at| (at / 7) as u8).collect();
     for (frame, size) in [(tcp_ipv4(&bytes), 1448), (tcp_ipv6_vlan(&bytes), 9000)] {
@@ -133,9 +135,10 @@ fn what_the_other_link_cannot_carry_is_cut_and_finished() {
     assert_eq!((forth.segmented, forth.dropped()), (2, 0));
 }
 
-/// Of a long frame a link hands over only the beginning in private memory; its headers may be longer.
+/// A link passes only the beginning of a long frame in private memory. Its
+/// headers may be longer.
 #[test]
-fn super_frame_with_long_headers_is_cut_and_finished() {
+fn super_frame_with_long_headers_is_cut_and_completed() {
     //= RFC 8200 §4
     let (mut near, mut bridge, mut far) = bridged(plain);
     let bytes: Vec<u8> = (0..10_000).map(|at| (at / 7) as u8).collect();
@@ -152,7 +155,7 @@ fn super_frame_with_long_headers_is_cut_and_finished() {
 }
 
 #[test]
-fn a_frame_that_cannot_be_cut_is_too_long() {
+fn uncuttable_long_frame_is_counted_as_too_long() {
     let (mut near, left) = cable(|settings| settings.capabilities.mtu = 9000);
     let (right, mut far) = cable(|_| {});
     let mut bridge = Bridge::new(left, right);
@@ -171,7 +174,7 @@ fn a_frame_that_cannot_be_cut_is_too_long() {
     let [forth, _] = bridge.statistics();
     assert_eq!((forth.too_long, forth.bad_checksums, forth.forwarded), (2, 1, 0));
 
-    // A stream's long frame can be, if nothing was damaged on its way here.
+    // A stream's long frame can be cut if its checksum is right.
     let mut right = tcp_ipv4(&[1; 3000]);
     complete(&mut right, true, &mut PARTIAL.clone());
     send(&mut near, &right, Offload::default()).unwrap();
@@ -181,7 +184,7 @@ fn a_frame_that_cannot_be_cut_is_too_long() {
 }
 
 #[test]
-fn a_super_frame_of_crumbs_is_dropped() {
+fn super_frame_of_tiny_segments_is_dropped() {
     let (mut near, mut bridge, mut far) = bridged(plain);
     send(&mut near, &tcp_ipv4(&[1; 60_000]), super_frame(1)).unwrap();
     near.flush();
@@ -191,11 +194,11 @@ fn a_super_frame_of_crumbs_is_dropped() {
 }
 
 #[test]
-fn only_the_one_source_passes_if_so_told() {
+fn only_permitted_source_passes() {
     let ((mut near, left), (right, mut far)) = (cable(|_| {}), cable(|_| {}));
     let mut bridge = Bridge::new(left, right).only_from(A);
     send(&mut near, &frame_to(B, A, b"own"), PARTIAL).unwrap();
-    send(&mut near, &frame_to(B, [2; 6], b"of another"), PARTIAL).unwrap();
+    send(&mut near, &frame_to(B, [2; 6], b"other one"), PARTIAL).unwrap();
     near.flush();
     send(&mut far, &frame_to(A, [2; 6], b"back"), PARTIAL).unwrap();
     far.flush();
@@ -205,7 +208,7 @@ fn only_the_one_source_passes_if_so_told() {
     assert_eq!(bridge.statistics()[0].foreign, 1);
 }
 
-/// Has no room for some, and keeps what it takes.
+/// A link that refuses frames for some destinations and keeps the others.
 #[derive(Debug, Default)]
 struct Choosy {
     full: HashSet<[u8; 6]>,
@@ -260,7 +263,7 @@ fn choosy() -> (Loopback, Bridge<Loopback, Choosy>) {
 }
 
 #[test]
-fn frames_without_room_wait_in_order_and_hold_up_nobody() {
+fn frames_without_room_wait_in_order_without_delaying_others() {
     let (mut near, mut bridge) = choosy();
     let other = [2, 0, 0, 0, 0, 3];
     for number in 0..3 {
@@ -272,7 +275,7 @@ fn frames_without_room_wait_in_order_and_hold_up_nobody() {
     let others: Vec<_> = (0..3).map(|number| frame_to(other, A, &[number])).collect();
     assert_eq!(bridge.b.taken, others);
     bridge.b.full.clear();
-    // One that comes now is not to overtake those that wait.
+    // A new frame must not overtake the waiting ones.
     send(&mut near, &frame_to(B, A, &[3]), PARTIAL).unwrap();
     near.flush();
     bridge.round_at(1);
@@ -283,7 +286,7 @@ fn frames_without_room_wait_in_order_and_hold_up_nobody() {
 }
 
 #[test]
-fn what_waits_is_bounded_in_number() {
+fn waiting_frames_are_bounded_in_number() {
     let (mut near, mut bridge) = choosy();
     for _ in 0..2000 {
         send(&mut near, &frame_to(B, A, b""), PARTIAL).unwrap();
@@ -295,7 +298,7 @@ fn what_waits_is_bounded_in_number() {
 }
 
 #[test]
-fn with_enough_bytes_waiting_no_more_frames_are_taken() {
+fn many_waiting_bytes_stop_receiving() {
     let (mut near, mut bridge) = choosy();
     let long = tcp_ipv4(&[0; 30_000]);
     for _ in 0..100 {
@@ -304,16 +307,16 @@ fn with_enough_bytes_waiting_no_more_frames_are_taken() {
     near.flush();
     while bridge.round_at(0) != 0 {}
     let taken = bridge.statistics()[0].frames;
-    assert_eq!(taken, 64, "the rest stays with the sender");
+    assert_eq!(taken, 64, "the other frames stay with the sender");
     bridge.b.full.clear();
     while bridge.round_at(1) != 0 {}
     let [forth, _] = bridge.statistics();
     assert_eq!((forth.forwarded, forth.dropped()), (100, 0));
 }
 
-/// Whoever has stopped costs the others one wait, and not one after the other.
+/// A stopped receiver delays frames for others once, not again and again.
 #[test]
-fn nothing_waits_for_a_destination_that_took_nothing_for_too_long() {
+fn no_frame_waits_for_stuck_destination() {
     let (mut near, mut bridge) = choosy();
     let other = [2, 0, 0, 0, 0, 3];
     let mut send = |to, len| {
@@ -323,7 +326,7 @@ fn nothing_waits_for_a_destination_that_took_nothing_for_too_long() {
     (0..300).for_each(|_| send(B, 1000));
     while bridge.round_at(0) != 0 {}
     send(other, 10);
-    assert_eq!(bridge.round_at(1), 0, "nothing is taken");
+    assert_eq!(bridge.round_at(1), 0, "no frame is taken");
     bridge.round_at(held::LONGEST_NS);
     let late = bridge.statistics()[0].late;
     assert!(late >= 256, "{late} frames were late");
@@ -331,8 +334,11 @@ fn nothing_waits_for_a_destination_that_took_nothing_for_too_long() {
     send(other, 20);
     while bridge.round_at(held::LONGEST_NS + 1) != 0 {}
     assert_eq!(bridge.b.taken.len(), 2);
-    assert!(bridge.forth.is_empty(), "it is not waited for again");
-    // It goes on, and may be waited for again.
+    assert!(
+        bridge.forth.is_empty(),
+        "no frame waits for the destination again"
+    );
+    // The destination takes frames again, and frames may wait for it.
     bridge.b.full.clear();
     send(B, 30);
     while bridge.round_at(held::LONGEST_NS + 2) != 0 {}
@@ -344,7 +350,7 @@ fn nothing_waits_for_a_destination_that_took_nothing_for_too_long() {
 }
 
 #[test]
-fn it_sleeps_and_wakes_for_frames_and_for_its_bell() {
+fn sleeping_bridge_wakes_for_frames_and_bell() {
     let (mut near, mut bridge, mut far) = bridged(|_| {});
     let bell = Doorbell::new().unwrap();
     let ring = bell.try_clone().unwrap();
@@ -380,7 +386,7 @@ fn it_sleeps_and_wakes_for_frames_and_for_its_bell() {
 
 proptest! {
     #[test]
-    fn any_frame_passes_or_is_counted(
+    fn arbitrary_frame_passes_or_is_counted(
         frames in proptest::collection::vec((0usize..5, proptest::collection::vec(any::<u8>(), 0..200), 0usize..4000, 0u16..3000, 0u8..3), 1..20),
         bare in any::<bool>(),
     ) {
@@ -395,7 +401,7 @@ proptest! {
                 _ => tcp_ipv4(&vec![3; len]),
             };
             if kind == 4 {
-                // Headers that are nearly right.
+                // Some headers are nearly right.
                 for (at, byte) in noise.iter().enumerate().filter(|(_, byte)| **byte > 200) {
                     if let Some(place) = frame.get_mut(12 + at % 60) {
                         *place = *byte;
@@ -419,7 +425,8 @@ proptest! {
     }
 }
 
-/// The trait's object is a link as well: a bridge need not know what it joins.
+/// A trait object is also a link: a bridge need not know the types of its
+/// links.
 #[test]
 fn links_of_any_kind_are_joined() {
     let ((mut near, left), (right, mut far)) = (cable(|_| {}), cable(|_| {}));

@@ -1,32 +1,33 @@
-//! Packets that are too long for the other link, and are no segments that could be cut: what a
-//! router would do about them.
+//! Handles packets that exceed the other link's MTU and are no segments that could
+//! be cut, as a router would.
 //!
-//! What may be fragmented is. Of all else the sender is told what the other link carries, by an
-//! ICMP error that is said to be from whom the packet was for, since a bridge has no address
-//! that anybody knows.
+//! An IPv4 packet is fragmented if it permits that. The senders of other packets
+//! get an ICMP error with the other link's MTU. The error's source is the packet's
+//! destination, since a bridge has no address of its own.
 
 use toehold_wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
 
 use crate::layout::network_offset;
 
-/// Longest error over IPv4 and IPv6, headers included.
+/// Length of the longest error over IPv4 and IPv6, headers included.
 //= RFC 1812 §4.3.2.3
 const MAX_V4: usize = 576;
 //= RFC 4443 §2.4
 const MAX_V6: usize = 1280;
-/// Errors in a row, and the time in which there may be one more, in nanoseconds.
+/// Errors in a row, and the interval after which one more is permitted, in
+/// nanoseconds.
 const BURST: u64 = 32;
 const PAUSE_NS: u64 = 10_000_000;
 
-/// Keeps errors few.
+/// Limits the rate of errors.
 #[derive(Debug, Default)]
 pub(super) struct Allowance {
-    /// When all that may be sent in a row may be so again.
+    /// Time at which a full burst is permitted again.
     full_ns: u64,
 }
 
 impl Allowance {
-    /// Whether there may be one now.
+    /// Returns whether an error may be sent now, and counts it.
     pub(super) fn take(&mut self, now_ns: u64) -> bool {
         let full_ns = self.full_ns.max(now_ns) + PAUSE_NS;
         let is_allowed = full_ns - now_ns <= BURST * PAUSE_NS;
@@ -37,15 +38,17 @@ impl Allowance {
     }
 }
 
-/// Whether a frame's packet is longer than this, wherever it begins.
+/// Returns whether a frame's packet is longer than `packet`, wherever it
+/// begins.
 pub(super) fn exceeds(headers: &[u8], len: usize, packet: usize) -> bool {
     const SHORTEST_HEADER: usize = 14;
     len > packet + SHORTEST_HEADER
         && len > packet + network_offset(headers).unwrap_or(super::direction::MAX_LINK_HEADER)
 }
 
-/// The frame that tells the sender of another one, of which this is the beginning, that packets
-/// are `mtu` bytes long at most. `None`: nobody is to be told.
+/// Returns the frame that tells a packet's sender the largest packet length, `mtu`.
+/// `beginning` is the beginning of the packet's frame. Returns `None` if no error
+/// may be sent.
 pub(super) fn report(beginning: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let at = network_offset(beginning)?;
     let (destination, source) = (beginning.get(..6)?, beginning.get(6..12)?);
@@ -118,8 +121,8 @@ fn report_v6(packet: &[u8], mtu: usize, frame: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The frames of a packet's fragments, if it may be fragmented: one of IPv4 without options, and
-/// with its checksums complete.
+/// Returns the frames of a packet's fragments, if it may be fragmented: an IPv4
+/// packet without options and with complete checksums.
 //= RFC 791 §3.2
 pub(super) fn fragments(frame: &[u8], mtu: usize) -> Option<impl Iterator<Item = Vec<u8>>> {
     let at = network_offset(frame)?;

@@ -7,24 +7,24 @@ use super::pcapng::{self, Flags, LinkType, Packet};
 use crate::Offload;
 use crate::checksum::complete_beginning;
 
-/// Blocks are written once they are so many bytes together.
+/// Bytes of blocks that are written together.
 const CHUNK_LEN: usize = 64 * 1024;
 
-/// A pcapng file of one Ethernet link's frames. Nobody may wait for the thread that
-/// writes it: it waits for the file.
+/// A pcapng file of one Ethernet link's frames. The writing thread waits for the
+/// file, so no other thread may wait for it.
 pub struct CaptureFile {
     out: Box<dyn Write + Send>,
-    /// Whole blocks, not written yet.
+    /// Whole blocks that are not written yet.
     blocks: Vec<u8>,
-    /// Frames among them.
+    /// Number of frames in `blocks`.
     pending: u64,
-    /// Frames lost since the last one that is in the file.
+    /// Frames lost since the last frame in the file.
     lost: u64,
     snap_len: usize,
     statistics: CaptureStatistics,
 }
 
-/// What is to be known of a frame beside its bytes.
+/// Facts about a frame besides its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) inbound: bool,
@@ -33,7 +33,7 @@ pub(super) struct Frame {
 }
 
 impl CaptureFile {
-    /// Begins a file; writes nothing yet.
+    /// Prepares a file. Writes nothing yet.
     pub fn new(out: Box<dyn Write + Send>, snap_len: u32, interface: &str, mac: [u8; 6]) -> CaptureFile {
         let mut blocks = Vec::new();
         pcapng::preamble(&mut blocks, LinkType::Ethernet, snap_len, interface, mac);
@@ -47,8 +47,8 @@ impl CaptureFile {
         }
     }
 
-    /// Adds a frame, of which at least the first `snap_len` bytes are there; finishes
-    /// in them what its sender left to the link.
+    /// Adds a frame with at least its first `snap_len` bytes. Fills in the fields
+    /// that the sender left to the link.
     pub(super) fn record(&mut self, timestamp_ns: u64, frame: Frame, bytes: &mut [u8]) {
         let Frame {
             inbound,
@@ -72,20 +72,20 @@ impl CaptureFile {
         }
     }
 
-    /// Frames were lost before they could be recorded.
+    /// Notes frames that were lost before they could be recorded.
     pub(super) fn lose(&mut self, frames: u64) {
         self.statistics.frames += frames;
         self.statistics.lost += frames;
         self.lost += frames;
     }
 
-    /// Writes what was recorded so far.
+    /// Writes all recorded frames.
     pub fn flush(&mut self) {
         if self.blocks.is_empty() {
             return;
         }
-        // After a failed write the file may end in the middle of a block: anything
-        // behind that could not be read.
+        // After a failed write the file may end in the middle of a block. Later
+        // blocks could not be read.
         if self.statistics.write_errors == 0 {
             let written = self.out.write_all(&self.blocks).and_then(|()| self.out.flush());
             self.statistics.write_errors = u64::from(written.is_err());
@@ -97,12 +97,12 @@ impl CaptureFile {
         self.pending = 0;
     }
 
-    /// What became of the frames so far.
+    /// Returns the counters of the frames so far.
     pub fn statistics(&self) -> CaptureStatistics {
         self.statistics
     }
 
-    /// Ends the file, with the statistics at its end.
+    /// Ends the file with its statistics.
     pub fn end(&mut self, timestamp_ns: u64) {
         self.flush();
         let CaptureStatistics { frames, lost, .. } = self.statistics;

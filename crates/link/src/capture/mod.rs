@@ -1,9 +1,10 @@
-//! Writing what crosses a link into a pcapng file, as Wireshark and tshark read it.
+//! Writes a link's frames into a pcapng file, which Wireshark and tshark read.
 //!
-//! A decorator does it for a link of one process, a [`Tap`] for one that several
-//! processes drive. Both copy every frame, finish in the copy what the sender left to
-//! the link (lengths, checksums), and never hold the traffic up (`recorder.rs`). What a
-//! file did not take in time is counted; what was taken for it is in it in the end.
+//! A [`Capture`] decorates a link of one process. A [`Tap`] records a link that
+//! several processes drive. Both copy every frame and fill in, in the copy, the
+//! lengths and checksums that the sender left to the link. Neither holds the
+//! traffic up (`recorder.rs`). Frames that a file does not take in time are
+//! counted. All others are in the file at the end.
 
 mod file;
 mod pcapng;
@@ -32,30 +33,31 @@ use crate::{
     Capabilities, Fence, Link, NeighborChange, Offload, Received, Transmit, TransmitError, Transmitter, Watch,
 };
 
-/// Recorded frames reach the file at the latest this long after the last hand-over.
+/// Longest delay in nanoseconds until recorded frames reach the file.
 const HAND_OVER_NS: u64 = 50_000_000;
 
-/// Which clock stamps the frames.
+/// The clock that stamps frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CaptureClock {
     /// Wall-clock time, read for each frame, advancing monotonically.
     #[default]
     Wall,
-    /// The driver's `now_ns` as it stood at the last [`Link::receive`]: the
-    /// same run under virtual time gives the same file.
+    /// The driver's `now_ns` at the last [`Link::receive`]. Under virtual time,
+    /// equal runs give equal files.
     Driver,
 }
 
 /// Settings of a capture.
 #[derive(Debug, Clone)]
 pub struct CaptureSettings {
-    /// What the link's frames begin with.
+    /// The first header of the link's frames.
     pub link_type: LinkType,
-    /// Bytes kept of each frame.
+    /// Number of bytes kept of each frame.
     pub snap_len: u32,
     /// Name of the interface in the file.
     pub interface: String,
-    /// Most bytes waiting to be written; beyond, frames are lost to the capture.
+    /// Most bytes that wait to be written. Beyond, frames are lost to the
+    /// capture.
     pub buffer_len: usize,
     /// Source of the time stamps.
     pub clock: CaptureClock,
@@ -73,24 +75,24 @@ impl Default for CaptureSettings {
     }
 }
 
-/// A link whose traffic is recorded.
+/// A link with a recording of its traffic.
 ///
-/// Refused frames are not recorded. Dropping it completes the file, and waits for that: also
-/// for a pipe that nobody reads.
+/// Refused frames are not recorded. Dropping the capture completes the file and
+/// waits for that, even for a pipe without a reader.
 #[derive(Debug)]
 pub struct Capture<L: Link> {
     link: L,
     tape: Tape,
 }
 
-/// Everything but the link, so that it can be lent to the link's handler.
+/// All fields but the link, which borrows them while it runs its handler.
 #[derive(Debug)]
 struct Tape {
     recorder: Recorder,
     link_type: LinkType,
     snap_len: usize,
     clock: CaptureClock,
-    /// An instant, and the same one in nanoseconds since 1970.
+    /// An instant, and its time in nanoseconds since 1970.
     origin: (Instant, u64),
     now_ns: u64,
     handed_over_ns: u64,
@@ -98,7 +100,7 @@ struct Tape {
 }
 
 impl<L: Link> Capture<L> {
-    /// Records into a new file, replacing what is there.
+    /// Records into a new file, which replaces an existing one.
     ///
     /// # Errors
     ///
@@ -140,17 +142,17 @@ impl<L: Link> Capture<L> {
         Ok(Capture { link, tape })
     }
 
-    /// What became of the frames so far.
+    /// Returns the counters of the frames so far.
     pub fn statistics(&self) -> CaptureStatistics {
         self.tape.recorder.statistics()
     }
 
-    /// The link itself.
+    /// The recorded link.
     pub fn inner(&self) -> &L {
         &self.link
     }
 
-    /// The link itself, to be changed.
+    /// The recorded link, for changes.
     pub fn inner_mut(&mut self) -> &mut L {
         &mut self.link
     }

@@ -1,6 +1,6 @@
 //! Blocks of a pcapng file (draft-ietf-opsawg-pcapng), appended to a buffer.
 //!
-//! Everything is in the writer's byte order, as the format allows; a block is
+//! Numbers are in the writer's byte order, as the format allows. A block is
 //! complete when the function that writes it returns.
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -9,7 +9,7 @@ const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// What the frames of an interface begin with.
+/// The first header of an interface's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkType {
     /// An Ethernet header (LINKTYPE_ETHERNET).
@@ -19,13 +19,13 @@ pub enum LinkType {
     RawIp = 101,
 }
 
-/// Which way a frame went, and to whom: the option `epb_flags`.
+/// A frame's direction and kind of address: the option `epb_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flags(u32);
 
 impl Flags {
-    /// For a frame that begins with `beginning`; without an Ethernet header
-    /// nothing is said about its addressee.
+    /// Returns the flags of a frame that begins with `beginning`. Without an
+    /// Ethernet header the kind of address is unknown.
     pub(super) fn new(inbound: bool, link_type: LinkType, beginning: &[u8]) -> Flags {
         let direction = if inbound { 1 } else { 2 };
         let addressee = match (link_type, beginning) {
@@ -38,7 +38,7 @@ impl Flags {
     }
 }
 
-/// One frame as it goes into the file.
+/// A frame with the fields of its block.
 pub(super) struct Packet<'a> {
     /// Nanoseconds since 1970 (or since the driver's clock began).
     pub(super) timestamp_ns: u64,
@@ -47,11 +47,11 @@ pub(super) struct Packet<'a> {
     /// Bytes of the frame before any was cut off.
     pub(super) original_len: usize,
     pub(super) flags: Flags,
-    /// Frames lost by the recorder since the one before.
+    /// Number of frames that the recorder lost since the previous one.
     pub(super) lost: u64,
 }
 
-/// What a file begins with.
+/// Writes the blocks at the start of a file.
 pub(super) fn preamble(out: &mut Vec<u8>, link_type: LinkType, snap_len: u32, name: &str, mac: [u8; 6]) {
     section_header(out, concat!("Toehold ", env!("CARGO_PKG_VERSION")));
     interface_description(out, link_type, snap_len, name, mac);
@@ -84,7 +84,7 @@ fn interface_description(out: &mut Vec<u8>, link_type: LinkType, snap_len: u32, 
     });
 }
 
-/// A frame, with its direction and what was lost before it.
+/// Writes a frame with its direction and the number of frames lost before it.
 pub(super) fn enhanced_packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
     block(out, ENHANCED_PACKET, |out| {
         put_u32(out, 0);
@@ -100,7 +100,7 @@ pub(super) fn enhanced_packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
     });
 }
 
-/// Closing statistics: frames seen, and frames the recorder lost.
+/// Writes the closing statistics: frames seen, and frames the recorder lost.
 pub(super) fn interface_statistics(out: &mut Vec<u8>, timestamp_ns: u64, seen: u64, lost: u64) {
     block(out, INTERFACE_STATISTICS, |out| {
         put_u32(out, 0);
@@ -111,7 +111,7 @@ pub(super) fn interface_statistics(out: &mut Vec<u8>, timestamp_ns: u64, seen: u
     });
 }
 
-/// A block's length stands before and behind its body.
+/// Writes a block. Its length precedes and follows its body.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put_u32(out, kind);
@@ -137,7 +137,7 @@ fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_ne_bytes());
 }
 
-/// The high half comes first, whatever the byte order.
+/// Writes a time stamp. The high half comes first in any byte order.
 fn put_timestamp(out: &mut Vec<u8>, timestamp_ns: u64) {
     put_u32(out, (timestamp_ns >> 32) as u32);
     put_u32(out, timestamp_ns as u32);

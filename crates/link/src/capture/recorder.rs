@@ -1,24 +1,24 @@
-//! Gets blocks into a file without waiting for it, but at the end.
+//! Passes blocks to a file without waiting for it, except at the end.
 //!
-//! A thread of its own writes; chunks of whole blocks reach it through a
-//! bounded channel. If the file is slower than the traffic, chunks are dropped
-//! and their frames counted; after a failed write nothing more is written, so
-//! that the file ends with at most one damaged block.
+//! A thread of its own writes. Chunks of whole blocks reach it through a bounded
+//! channel. If the file is slower than the traffic, chunks are dropped and their
+//! frames counted. After a failed write nothing more is written, so that the file
+//! ends with at most one damaged block.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 
-/// A chunk is handed to the writing thread when it has grown to this many bytes.
+/// Length in bytes at which a chunk is passed to the writing thread.
 const CHUNK_LEN: usize = 64 * 1024;
 
-/// What became of the captured frames.
+/// Counters of the captured frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CaptureStatistics {
     /// Frames seen, in both directions.
     pub frames: u64,
-    /// Frames that are missing in the file because it did not keep up or failed.
+    /// Frames missing in the file because it did not keep up or failed.
     pub lost: u64,
     /// Failed writes. After the first one nothing more is written.
     pub write_errors: u64,
@@ -35,7 +35,7 @@ struct Shared {
 struct Chunk {
     bytes: Vec<u8>,
     frames: u64,
-    /// Lost frames that blocks of this chunk tell of.
+    /// Number of lost frames that the chunk's blocks report.
     reported: u64,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Recorder {
     chunk: Chunk,
     frames: u64,
     lost: u64,
-    /// Lost since the last frame that got through.
+    /// Frames lost since the last frame that was not.
     lost_unreported: u64,
-    /// Present until dropped: closing it ends the thread.
+    /// The channel to the thread. Dropping it ends the thread.
     filled: Option<SyncSender<Chunk>>,
     emptied: Receiver<Vec<u8>>,
     /// Disconnects when the thread is done.
@@ -55,8 +55,9 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the writing thread. At most about `buffer_len` bytes wait for it.
-    /// `preamble` (the file's header blocks) is written first, and never lost to lack of room.
+    /// Starts the writing thread. At most about `buffer_len` bytes wait for it. It
+    /// writes `preamble`, the file's header blocks, first, and never drops it for
+    /// lack of room.
     pub(super) fn start(
         out: Box<dyn Write + Send>,
         preamble: Vec<u8>,
@@ -88,8 +89,8 @@ impl Recorder {
         })
     }
 
-    /// Records one frame: `append` adds its block, given how many frames were
-    /// lost since the last one that was not.
+    /// Records one frame. `append` adds its block, given the number of frames lost
+    /// since the last recorded one.
     pub(super) fn record(&mut self, append: impl FnOnce(&mut Vec<u8>, u64)) {
         self.frames += 1;
         let lost = std::mem::take(&mut self.lost_unreported);
@@ -101,7 +102,7 @@ impl Recorder {
         }
     }
 
-    /// Lets the thread write what was recorded so far.
+    /// Passes the recorded blocks to the thread.
     pub(super) fn hand_over(&mut self) {
         if self.chunk.frames == 0 {
             return;
@@ -130,13 +131,15 @@ impl Recorder {
         }
     }
 
-    /// Adds closing blocks and waits until everything is written, or writing has failed: a
-    /// file holds all that was taken for it, however long that takes on a busy machine.
+    /// Adds closing blocks and waits until everything is written, or writing has
+    /// failed. The file then has all blocks that were taken, however long a busy
+    /// machine needs.
     pub(super) fn finish(&mut self, append: impl FnOnce(&mut Vec<u8>, CaptureStatistics)) {
         let statistics = self.statistics();
         append(&mut self.chunk.bytes, statistics);
         let Some(filled) = self.filled.take() else { return };
-        // The thread takes what there is until this end is gone, and hangs up then.
+        // The thread writes all chunks until this end is dropped, and then
+        // ends.
         let _ = filled.send(std::mem::take(&mut self.chunk));
         drop(filled);
         let _ = self.done.recv();

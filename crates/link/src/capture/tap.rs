@@ -1,33 +1,32 @@
-//! Recording what crosses a link that several processes drive.
+//! Records a link that several processes drive.
 //!
-//! Whoever drives puts frames on a [`Tape`] in the memory that they share; one
-//! thread of one of them plays it into a file. A driver pays one look at a word
-//! while nothing is recorded, and a copy of the frame while something is; it never
-//! waits for the file.
+//! The driving process puts frames on a [`Tape`] in shared memory. One thread of
+//! one process plays it into a file. Without a recording, a driver loads one word a
+//! frame. With one, it copies the frame. It never waits for the file.
 
 use toehold_shm::{Carver, Gather, Label, OutOfMemory, Tape, TapeReader};
 
 use super::file::{CaptureFile, Frame};
 use crate::{Checksum, Offload, Received, Transmit};
 
-/// Bytes of frames that can wait for the thread that writes them: some 60 of the
-/// largest, or 10 000 of the smallest. Until something is recorded they are pages
-/// that nobody has touched, which cost nothing.
+/// Bytes of frames that can wait for the writing thread: some 60 of the largest, or
+/// 10 000 of the smallest. Before a recording the pages are untouched, and cost
+/// nothing.
 const CAPACITY: usize = 4 << 20;
 
 const INBOUND: u32 = 1;
 const PARTIAL: u32 = 2;
-/// From there on, the segments' size.
+/// Lowest bit of the segment size.
 const SEGMENT_SIZE: u32 = 16;
 
-/// The end at which frames are recorded. It belongs to whoever drives.
+/// The recording end of a tape. It belongs to the driving process.
 #[derive(Debug)]
 pub struct Tap {
     tape: Tape,
 }
 
 impl Tap {
-    /// Bytes that [`Tap::create`] takes from a region.
+    /// Number of bytes that [`Tap::create`] takes from a region.
     pub fn bytes_needed() -> usize {
         Tape::bytes_needed(CAPACITY)
     }
@@ -43,19 +42,19 @@ impl Tap {
         })
     }
 
-    /// Whether frames are recorded at present.
+    /// Returns whether frames are recorded at present.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.tape.is_played()
     }
 
-    /// Records a frame that arrived.
+    /// Records a received frame.
     #[cold]
     pub fn record_received(&mut self, now_ns: u64, frame: &Received<'_>) {
         self.record(now_ns, INBOUND, frame.private, &frame.rest, frame.offload);
     }
 
-    /// Records a frame that was sent.
+    /// Records a sent frame.
     #[cold]
     pub fn record_sent(&mut self, now_ns: u64, frame: &Transmit<'_>) {
         self.record(now_ns, 0, frame.headers, frame.payload, frame.offload);
@@ -70,7 +69,7 @@ impl Tap {
         self.tape.append(now_ns, kind, beginning, rest);
     }
 
-    /// The end from which frames are written, for one thread at a time.
+    /// Returns the playing end, for one thread at a time.
     pub fn player(&self) -> Player {
         Player {
             reader: self.tape.reader(),
@@ -79,7 +78,7 @@ impl Tap {
     }
 }
 
-/// Plays what a [`Tap`] records. Of its clones one is used at a time.
+/// Plays a [`Tap`]'s recording. Only one clone may be used at a time.
 #[derive(Debug, Clone)]
 pub struct Player {
     reader: TapeReader,
@@ -87,18 +86,19 @@ pub struct Player {
 }
 
 impl Player {
-    /// From now on frames are recorded, up to `snap_len` bytes of each.
+    /// Starts recording, with up to `snap_len` bytes of each frame.
     pub fn start(&mut self, snap_len: u32) {
         self.reader.start(snap_len);
     }
 
-    /// No more frames are recorded. Those that were can still be played.
+    /// Stops recording. Recorded frames can still be played.
     pub fn stop(&mut self) {
         self.reader.stop();
     }
 
-    /// Puts frames into the file until none is left, or as many bytes as the tape
-    /// holds have been. `epoch_ns`: the driver's time 0, in nanoseconds since 1970.
+    /// Writes frames into the file until none is left, or as many bytes as the tape
+    /// holds were written. `epoch_ns` is the driver's time zero in nanoseconds
+    /// since 1970.
     pub fn play(&mut self, file: &mut CaptureFile, epoch_ns: u64) {
         let mut played = 0;
         let mut bytes = Vec::new();
@@ -109,15 +109,16 @@ impl Player {
             };
             played += bytes.len();
             file.lose(lost);
-            // Times of several processors; a file's go forward.
+            // Stamps come from clocks of several processors; in a file time
+            // never goes back.
             self.last_ns = self.last_ns.max(label.timestamp_ns);
             file.record(epoch_ns.saturating_add(self.last_ns), frame(&label), &mut bytes);
         }
         file.flush();
     }
 
-    /// Counts the frames that were lost after the last one that was recorded. For the
-    /// end, when nothing is left to be played.
+    /// Counts the frames lost after the last recorded one. Call at the end, when no
+    /// frame is left.
     pub fn settle(&mut self, file: &mut CaptureFile) {
         file.lose(self.reader.lost());
     }

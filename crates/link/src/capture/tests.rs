@@ -11,7 +11,7 @@ use crate::test_frames::{PARTIAL, receive_all, send, tcp_ipv4, tcp_ipv6_vlan, ud
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A writer whose bytes can be looked at afterwards.
+/// A writer with bytes that the test can read afterwards.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -44,7 +44,7 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(bytes[at..at + 2].try_into().unwrap())
 }
 
-/// Cuts a file into blocks (type, body), checking both lengths.
+/// Cuts a file into blocks (type, body). Asserts that both lengths are right.
 fn blocks(mut file: &[u8]) -> Vec<(u32, &[u8])> {
     let mut blocks = Vec::new();
     while !file.is_empty() {
@@ -103,7 +103,7 @@ fn packets<'a>(blocks: &[(u32, &'a [u8])]) -> Vec<CapturedPacket<'a>> {
 }
 
 #[test]
-fn the_file_is_what_the_format_says() {
+fn file_follows_format() {
     let out = Shared::default();
     let settings = CaptureSettings {
         clock: CaptureClock::Driver,
@@ -160,7 +160,7 @@ fn the_file_is_what_the_format_says() {
     );
     assert_eq!((packets[0].data.len(), packets[0].original_len), (59, 59));
     assert_eq!((packets[1].data.len(), packets[1].original_len), (1000, 1442));
-    // The copy is completed; the traffic itself is not touched.
+    // The copy is completed, but the traffic itself is unchanged.
     let mut expected = tcp_ipv4(b"hello");
     complete(&mut expected, true, &mut PARTIAL.clone());
     assert_eq!(packets[0].data, expected);
@@ -168,7 +168,7 @@ fn the_file_is_what_the_format_says() {
 }
 
 #[test]
-fn wall_clock_stamps_are_of_today() {
+fn wall_clock_stamps_are_current() {
     let out = Shared::default();
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut link =
@@ -181,7 +181,7 @@ fn wall_clock_stamps_are_of_today() {
 }
 
 #[test]
-fn refused_frames_are_not_in_the_file() {
+fn refused_frames_are_not_recorded() {
     let out = Shared::default();
     let small = Loopback::new(
         MAC,
@@ -200,7 +200,7 @@ fn refused_frames_are_not_in_the_file() {
     assert_eq!(packets(&blocks(&out.0.lock().unwrap())).len(), 1);
 }
 
-/// Blocks in its first write until the other side says go on.
+/// A writer that blocks in its first write until the test lets it continue.
 struct Stuck(std::sync::mpsc::Receiver<()>, Shared);
 
 impl Write for Stuck {
@@ -221,7 +221,7 @@ fn stuck() -> (Sender<()>, Shared, Stuck) {
 }
 
 #[test]
-fn a_file_that_does_not_keep_up_costs_frames_of_the_file_only() {
+fn slow_file_loses_frames_of_capture_only() {
     let (go, out, writer) = stuck();
     let settings = CaptureSettings {
         buffer_len: 256 << 10,
@@ -236,7 +236,7 @@ fn a_file_that_does_not_keep_up_costs_frames_of_the_file_only() {
         (1500..2000).contains(&lost),
         "{lost} of 2000 lost with room for about 200"
     );
-    drop(go); // the writer goes on
+    drop(go); // the writer continues
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut sent = 2000;
     let reported = || {
@@ -250,7 +250,7 @@ fn a_file_that_does_not_keep_up_costs_frames_of_the_file_only() {
         link.prepare_sleep();
         sent += 1;
     }
-    // Tells of whatever was lost since.
+    // This frame's block reports all frames lost before it.
     send(&mut link, &tcp_ipv4(b"last"), PARTIAL).unwrap();
     sent += 1;
     let lost = link.statistics().lost;
@@ -261,9 +261,9 @@ fn a_file_that_does_not_keep_up_costs_frames_of_the_file_only() {
     assert_eq!(written.iter().map(|packet| packet.lost).sum::<u64>(), lost);
 }
 
-/// The end waited for two seconds, and left out what was not written by then.
+/// Regression: the end waited for two seconds, and left later blocks out.
 #[test]
-fn a_file_that_takes_seconds_at_the_end_is_complete() {
+fn slow_file_is_complete_at_end() {
     let (go, out, writer) = stuck();
     let mut link = Capture::to_writer(loopback(), Box::new(writer), &CaptureSettings::default()).unwrap();
     for _ in 0..500 {
@@ -282,7 +282,7 @@ fn a_file_that_takes_seconds_at_the_end_is_complete() {
     late.join().unwrap();
 }
 
-/// Takes some bytes, then fails.
+/// A writer that takes some bytes and then fails.
 struct DiskFull(usize);
 
 impl Write for DiskFull {
@@ -302,7 +302,7 @@ impl Write for DiskFull {
 }
 
 #[test]
-fn errors_are_counted_and_the_traffic_goes_on() {
+fn write_errors_are_counted_and_traffic_continues() {
     let mut link = Capture::to_writer(
         loopback(),
         Box::new(DiskFull(100_000)),
@@ -320,9 +320,9 @@ fn errors_are_counted_and_the_traffic_goes_on() {
     assert_eq!(link.statistics().write_errors, 1);
 }
 
-/// What Wireshark says of a capture, where it is installed.
+/// Checks a capture with Wireshark's tshark, if it is installed.
 #[test]
-fn tshark_finds_nothing_to_complain_about() {
+fn tshark_finds_no_error() {
     let path = std::env::temp_dir().join(format!("toehold-capture-{}.pcapng", std::process::id()));
     let mut link = Capture::create(loopback(), &path, &CaptureSettings::default()).unwrap();
     let super_frame = Offload {
@@ -372,7 +372,7 @@ fn tshark_finds_nothing_to_complain_about() {
     assert_eq!(String::from_utf8_lossy(&bad.stdout), "");
 }
 
-/// A tap in memory of its own, and a file that it plays into.
+/// Creates a tap in memory of its own, and a file that it plays into.
 fn tap(snap_len: u32) -> (Tap, Player, CaptureFile, Shared) {
     let region = Region::private(Tap::bytes_needed()).unwrap();
     let tap = Tap::create(&mut Carver::new(region).unwrap()).unwrap();
@@ -392,14 +392,14 @@ fn sent<'a>(headers: &'a [u8], payload: &'a Gather<'a>, offload: Offload) -> Tra
 }
 
 #[test]
-fn what_is_tapped_reads_as_what_is_captured() {
+fn tap_writes_frames_as_capture_does() {
     let (mut tap, mut player, mut file, out) = tap(1000);
     let frame = tcp_ipv4(&[7; 50]);
     tap.record_sent(
         30,
         &sent(&frame[..54], &Gather::from_slice(&frame[54..]), PARTIAL),
     );
-    // Of another processor's clock, which is behind.
+    // The other processor's clock is behind.
     let inbound = Received {
         private: &frame[..60],
         rest: Gather::from_slice(&frame[60..]),
@@ -426,7 +426,7 @@ fn what_is_tapped_reads_as_what_is_captured() {
 }
 
 #[test]
-fn a_tapped_super_frame_is_cut_and_says_how_long_it_was() {
+fn tapped_super_frame_is_truncated_with_original_length() {
     let (mut tap, mut player, mut file, out) = tap(64);
     let mut frame = tcp_ipv4(&[7; 9000]);
     frame[16..18].fill(0);
@@ -445,7 +445,7 @@ fn a_tapped_super_frame_is_cut_and_says_how_long_it_was() {
 }
 
 #[test]
-fn frames_that_nobody_plays_in_time_are_counted() {
+fn frames_beyond_tape_are_counted() {
     let (mut tap, mut player, mut file, out) = tap(262_144);
     let frame = tcp_ipv4(&[7; 65_000]);
     for _ in 0..100 {
@@ -470,7 +470,7 @@ fn frames_that_nobody_plays_in_time_are_counted() {
     assert_eq!(packets, 201 - statistics.lost);
 }
 
-/// A disk that is full after so many bytes.
+/// A disk that is full after the given number of bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -488,7 +488,7 @@ impl Write for Full {
 }
 
 #[test]
-fn a_tapped_file_that_fails_stays_as_it_is() {
+fn failed_file_of_tap_is_not_written_again() {
     let (mut tap, mut player, _, _) = tap(262_144);
     let mut file = CaptureFile::new(Box::new(Full(1000)), 262_144, "web", MAC);
     for round in 0..3 {

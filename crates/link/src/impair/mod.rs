@@ -1,9 +1,8 @@
-//! A decorator that makes a link bad, reproducibly: loss, duplication,
+//! A decorator that adds faults to a link, reproducibly: loss, duplication,
 //! corruption, reordering, delay with jitter, a bounded rate.
 //!
-//! Frames are copied into buffers of its own and come out when the driver's
-//! clock, real or virtual, says so. The same seed and the same calls give the
-//! same result.
+//! It copies frames into its own buffers and releases them by the driver's clock,
+//! real or virtual. Equal seeds and equal calls give equal results.
 
 mod path;
 #[cfg(test)]
@@ -21,11 +20,11 @@ use crate::{
     Capabilities, Fence, Link, MIN_PRIVATE, NeighborChange, Received, Transmit, TransmitError, Transmitter,
 };
 
-/// What is done to the frames of one direction. Probabilities are for each
-/// frame, 0 to 1. The default does nothing.
+/// Faults of one direction. Probabilities are for each frame, 0 to 1. The default
+/// has no faults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Impairments {
-    /// Probability that a frame disappears.
+    /// Probability that a frame is lost.
     pub loss: f64,
     /// Probability that a frame comes out twice.
     pub duplicate: f64,
@@ -38,12 +37,12 @@ pub struct Impairments {
     pub reorder_delay_ns: u64,
     /// Delay of every frame, in nanoseconds.
     pub delay_ns: u64,
-    /// Random addition to the delay, 0 to this many nanoseconds. Does not
-    /// reorder: a frame waits for those before it.
+    /// Largest random addition to the delay, in nanoseconds. It does not reorder: a
+    /// frame waits for those before it.
     pub jitter_ns: u64,
-    /// Bits a second the medium carries, headers included; 0 for no bound.
+    /// Rate of the medium in bits per second, headers included; 0 for no limit.
     pub rate_bps: u64,
-    /// Most frames inside at once; beyond, they are dropped.
+    /// Most frames in the path at once. Further ones are dropped.
     pub limit: usize,
 }
 
@@ -64,7 +63,7 @@ impl Default for Impairments {
 }
 
 impl Impairments {
-    /// Whether nothing at all is done to frames.
+    /// Returns whether the settings have no faults.
     pub fn is_none(&self) -> bool {
         let probabilities = [self.loss, self.duplicate, self.corrupt, self.reorder];
         probabilities.iter().all(|&p| p <= 0.0) && [self.delay_ns, self.jitter_ns, self.rate_bps] == [0; 3]
@@ -74,25 +73,25 @@ impl Impairments {
 /// Settings of an impaired link.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ImpairSettings {
-    /// Decides every random choice.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// What is done to frames sent.
+    /// Faults of sent frames.
     pub transmit: Impairments,
-    /// What is done to frames received.
+    /// Faults of received frames.
     pub receive: Impairments,
-    /// Whether super-frames may still be sent. A lost super-frame is a burst
-    /// of lost segments, so they are off by default.
+    /// Whether super-frames may be sent. A lost super-frame is a burst of lost
+    /// segments, so they are off by default.
     pub super_frames: bool,
-    /// Frames begin with an IP header instead of an Ethernet header.
+    /// Whether frames begin with an IP header instead of an Ethernet header.
     pub raw_ip: bool,
 }
 
-/// What happened to the frames of one direction.
+/// Counters of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ImpairStatistics {
-    /// Frames taken in.
+    /// Frames that entered the path.
     pub frames: u64,
-    /// Of these, lost.
+    /// Lost frames.
     pub lost: u64,
     /// Frames that came out twice.
     pub duplicated: u64,
@@ -100,16 +99,16 @@ pub struct ImpairStatistics {
     pub corrupted: u64,
     /// Frames held back.
     pub reordered: u64,
-    /// Frames dropped because too many were inside.
+    /// Frames dropped because too many were in the path.
     pub overflowed: u64,
-    /// Delayed frames that the link then refused for good.
+    /// Delayed frames that the link refused for good.
     pub refused: u64,
 }
 
-/// A link with its faults.
+/// A link with faults.
 ///
-/// While frames are inside, it never agrees to sleep: a driver that has nothing
-/// else to do keeps calling, or advances its clock to [`Impair::next_due_ns`].
+/// While frames are in the path, the link refuses to sleep. An idle driver keeps
+/// calling, or advances its clock to [`Impair::next_due_ns`].
 #[derive(Debug)]
 pub struct Impair<L: Link> {
     link: L,
@@ -120,7 +119,7 @@ pub struct Impair<L: Link> {
 }
 
 impl<L: Link> Impair<L> {
-    /// Impairs `link` from now on.
+    /// Adds faults to `link` from now on.
     pub fn new(link: L, settings: ImpairSettings) -> Impair<L> {
         let ethernet = !settings.raw_ip;
         Impair {
@@ -132,7 +131,7 @@ impl<L: Link> Impair<L> {
         }
     }
 
-    /// When the next delayed frame comes out, on the driver's clock.
+    /// Returns when the next delayed frame comes out, on the driver's clock.
     pub fn next_due_ns(&self) -> Option<u64> {
         [self.outgoing.next_due_ns(), self.incoming.next_due_ns()]
             .into_iter()
@@ -140,27 +139,27 @@ impl<L: Link> Impair<L> {
             .min()
     }
 
-    /// What happened to frames sent.
+    /// Counters of sent frames.
     pub fn transmit_statistics(&self) -> ImpairStatistics {
         self.outgoing.statistics
     }
 
-    /// What happened to frames received.
+    /// Counters of received frames.
     pub fn receive_statistics(&self) -> ImpairStatistics {
         self.incoming.statistics
     }
 
-    /// The link itself.
+    /// The link without faults.
     pub fn inner(&self) -> &L {
         &self.link
     }
 
-    /// The link itself, to be changed.
+    /// The link without faults, for changes.
     pub fn inner_mut(&mut self) -> &mut L {
         &mut self.link
     }
 
-    /// Gives the frames that are due to the link; those it has no room for wait.
+    /// Passes due frames to the link. Frames without room wait.
     fn release_outgoing(&mut self) -> usize {
         let Impair { link, outgoing, .. } = self;
         let mut refused = 0;
@@ -195,7 +194,7 @@ impl<L: Link> Transmitter for Impair<L> {
     }
 
     fn fence(&self, destination: [u8; 6], flow: &Flow) -> Fence {
-        // Impaired frames are copies: nobody reads the payload of the original.
+        // Impaired frames are copies: no peer reads the original's payload.
         if self.outgoing.is_transparent() {
             self.link.fence(destination, flow)
         } else {

@@ -1,5 +1,5 @@
-//! One direction of an impaired link: what happens to each frame, and when it
-//! comes out.
+//! One direction of an impaired link: draws each frame's faults and the time at
+//! which it comes out.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use crate::checksum::complete;
 use crate::random::Random;
 use crate::{Checksum, Offload};
 
-/// Buffers kept for reuse.
+/// Most buffers kept for reuse.
 const MAX_SPARE: usize = 256;
 
 #[derive(Debug)]
@@ -18,17 +18,17 @@ pub(super) struct Path {
     ethernet: bool,
     random: Random,
     queue: BinaryHeap<Reverse<Delayed>>,
-    /// Breaks ties between frames due at the same time: first in, first out.
+    /// Orders frames that are due at one time: first in, first out.
     sequence: u64,
-    /// When the last frame comes out that keeps its place.
+    /// When the last frame that keeps its order comes out.
     last_due_ns: u64,
-    /// When the medium has carried everything before.
+    /// When the medium has carried all earlier frames.
     busy_until_ns: u64,
     spare: Vec<Vec<u8>>,
     pub(super) statistics: ImpairStatistics,
 }
 
-/// A frame inside the path. Ordered by when it comes out.
+/// A frame in the path. Ordered by the time at which it comes out.
 #[derive(Debug)]
 pub(super) struct Delayed {
     due_ns: u64,
@@ -72,7 +72,7 @@ impl Path {
         }
     }
 
-    /// Whether frames pass as if there were no path.
+    /// Returns whether frames pass unchanged and undelayed.
     pub(super) fn is_transparent(&self) -> bool {
         self.impairments.is_none()
     }
@@ -81,13 +81,13 @@ impl Path {
         self.queue.is_empty()
     }
 
-    /// When the next frame comes out.
+    /// Returns when the next frame comes out.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse(frame)| frame.due_ns)
     }
 
-    /// Takes a frame in; `copy` fills an empty buffer with it. A fixed number
-    /// of random numbers is drawn for each frame, whatever becomes of it.
+    /// Takes a frame; `copy` fills an empty buffer with it. Each frame draws a
+    /// fixed number of random numbers, whatever happens to it.
     pub(super) fn offer(&mut self, now_ns: u64, mut offload: Offload, copy: impl FnOnce(&mut Vec<u8>)) {
         let Impairments {
             loss,
@@ -116,7 +116,7 @@ impl Path {
         bytes.clear();
         copy(&mut bytes);
         if corrupt > 0.0 {
-            // A medium that damages bits cannot carry unfinished checksums.
+            // A medium that damages bits cannot carry partial checksums.
             complete(&mut bytes, self.ethernet, &mut offload);
             offload.checksum = Checksum::Complete;
         }
@@ -165,8 +165,8 @@ impl Path {
         }));
     }
 
-    /// Hands the frames that are due to `out`, at most `budget` of them, until
-    /// one is not taken (it stays). Returns how many were.
+    /// Passes due frames to `out`, at most `budget` of them, until one is refused,
+    /// which stays. Returns their number.
     pub(super) fn release(
         &mut self,
         now_ns: u64,

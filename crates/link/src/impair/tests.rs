@@ -22,7 +22,7 @@ fn number(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[14], frame[15]])
 }
 
-/// Sends `count` numbered frames, one a millisecond, and returns when each arrived.
+/// Sends `count` numbered frames, one a millisecond. Returns the arrival times.
 fn run(link: &mut Impair<Loopback>, count: u16) -> Vec<(u64, u16)> {
     let mut arrived = Vec::new();
     for now in 0..u64::from(count) + 200 {
@@ -57,7 +57,7 @@ fn bad() -> Impairments {
 }
 
 #[test]
-fn nothing_is_done_by_default() {
+fn default_settings_have_no_faults() {
     let mut link = impaired(ImpairSettings::default());
     assert_eq!(link.capabilities(), link.inner().capabilities());
     let arrived = run(&mut link, 50);
@@ -69,7 +69,7 @@ fn nothing_is_done_by_default() {
 }
 
 #[test]
-fn a_seed_decides_everything() {
+fn equal_seeds_give_equal_faults() {
     let settings = |seed| ImpairSettings {
         seed,
         transmit: bad(),
@@ -82,7 +82,7 @@ fn a_seed_decides_everything() {
 }
 
 #[test]
-fn loss_and_duplication_are_counted_and_near_their_rates() {
+fn loss_and_duplication_are_counted_near_their_rates() {
     let mut link = impaired(ImpairSettings {
         seed: 3,
         transmit: Impairments {
@@ -106,7 +106,7 @@ fn loss_and_duplication_are_counted_and_near_their_rates() {
 }
 
 #[test]
-fn delay_and_jitter_keep_their_bounds_and_the_order() {
+fn delay_and_jitter_keep_bounds_and_order() {
     let mut link = impaired(ImpairSettings {
         receive: Impairments {
             delay_ns: 10 * MS,
@@ -120,7 +120,7 @@ fn delay_and_jitter_keep_their_bounds_and_the_order() {
     let mut later_than_least = 0;
     for (position, &(at, number)) in arrived.iter().enumerate() {
         assert_eq!(position, usize::from(number), "jitter does not reorder");
-        // The loopback itself hands over a round later.
+        // The loopback itself delivers a round later.
         let delay = at - u64::from(number);
         assert!((11..=19).contains(&delay), "frame {number} took {delay} ms");
         later_than_least += u32::from(delay > 12);
@@ -191,7 +191,7 @@ fn corruption_flips_one_bit_and_completes_checksums_first() {
 }
 
 #[test]
-fn a_rate_spaces_frames_out_and_a_limit_drops_the_rest() {
+fn rate_spaces_frames_and_limit_drops_others() {
     let mut link = impaired(ImpairSettings {
         // 1000 bits a millisecond: a frame of 125 bytes each.
         transmit: Impairments {
@@ -216,7 +216,7 @@ fn a_rate_spaces_frames_out_and_a_limit_drops_the_rest() {
 }
 
 #[test]
-fn a_full_link_delays_frames_instead_of_losing_them() {
+fn full_link_delays_frames_without_loss() {
     let loopback = LoopbackSettings {
         frames: 4,
         ..LoopbackSettings::default()

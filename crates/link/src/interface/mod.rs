@@ -1,7 +1,7 @@
-//! Network interfaces of the kernel, as far as a node needs them: addresses, routes,
-//! MTU, up and down, in any network namespace.
+//! Network interfaces of the kernel, as far as a node needs them: addresses,
+//! routes, MTU, up and down, in any network namespace.
 //!
-//! Knows nothing of frames. What it does stays with the kernel: dropping an
+//! The module handles no frames. Its changes stay with the kernel: dropping an
 //! [`Interface`] changes nothing.
 
 mod named;
@@ -27,56 +27,56 @@ use self::netlink::{Channel, Reply, Unless};
 /// Longest name of an interface, in bytes.
 pub const MAX_NAME: usize = 15;
 
-/// Why an interface could not be found or changed.
+/// Reason for which an interface could not be found or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
-    /// No namespace to look in.
+    /// The namespace cannot be used.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A name that no interface can have.
+    /// The name is impossible for an interface.
     #[error("{0:?} is no name for an interface: it takes 1 to 15 letters, digits, '-', '_' or '.'")]
     BadName(String),
     /// There is no such interface, or it is gone.
     #[error("there is no interface {0} in this network namespace (`ip link` lists those that are)")]
     Missing(String),
-    /// The right to configure the namespace is missing.
+    /// The process lacks the right to configure the namespace.
     #[error(
         "no permission to {action} of {interface}: this takes CAP_NET_ADMIN in its network namespace; run as \
          root, or in a namespace of its own (`unshare --map-root-user --net`)"
     )]
     NotPermitted {
-        /// What was to be done.
+        /// The attempted change.
         action: &'static str,
-        /// To which interface.
+        /// Name of the interface.
         interface: String,
     },
-    /// The kernel refuses what was asked for.
+    /// The kernel refuses the change.
     #[error("the kernel does not {action} of {interface}: {error}")]
     Refused {
-        /// What was to be done.
+        /// The attempted change.
         action: &'static str,
-        /// To which interface.
+        /// Name of the interface.
         interface: String,
-        /// What the kernel says.
+        /// The kernel's error.
         error: Errno,
     },
 }
 
-/// What an interface is like at the moment.
+/// Current state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceState {
     /// Hardware address; zero for interfaces without one.
     pub address: [u8; 6],
     /// Largest IP packet, in bytes.
     pub mtu: u32,
-    /// Whether it is administratively up.
+    /// Whether the interface is administratively up.
     pub up: bool,
-    /// Whether it has a carrier.
+    /// Whether the interface has a carrier.
     pub carrier: bool,
-    /// Whether it carries Ethernet frames.
+    /// Whether the interface carries Ethernet frames.
     pub ethernet: bool,
-    /// Whether it is made by the kernel, as one of a veth pair is, and no hardware is behind it
-    /// that it knows of.
+    /// Whether the kernel created the interface, as it does for a veth pair, and
+    /// knows of no hardware behind it.
     pub software: bool,
 }
 
@@ -89,11 +89,11 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The interface with this name.
+    /// Opens the interface with this name.
     ///
     /// # Errors
     ///
-    /// There is none, or the namespace cannot be entered.
+    /// If there is none, or the namespace cannot be entered.
     pub fn open(namespace: &Namespace, name: &str) -> Result<Interface, InterfaceError> {
         check_name(name)?;
         let mut channel = namespace
@@ -109,21 +109,22 @@ impl Interface {
         })
     }
 
-    /// Its name, as of when it was opened or last asked for its [state](Interface::state).
+    /// The name when the interface was opened or last asked for its
+    /// [state](Interface::state).
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number in its namespace.
+    /// The interface's number in its namespace.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// What it is like now, and what it is [called](Interface::name).
+    /// Reads the current state and the current [name](Interface::name).
     ///
     /// # Errors
     ///
-    /// It is gone.
+    /// If the interface is gone.
     pub fn state(&mut self) -> Result<InterfaceState, InterfaceError> {
         let request = Request::GetLink(self.link());
         let found = ask(&mut self.channel, &self.name, "ask for the state", request)?;
@@ -155,7 +156,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// The kernel refuses, commonly because the device's own bounds say so.
+    /// If the kernel refuses, commonly because of the device's own bounds.
     pub fn set_mtu(&mut self, mtu: u32) -> Result<(), InterfaceError> {
         let mut message = self.link();
         message.attributes.push(LinkAttribute::Mtu(mtu));
@@ -166,7 +167,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// The kernel refuses, for example a group address.
+    /// If the kernel refuses, for example a multicast address.
     pub fn set_address(&mut self, address: [u8; 6]) -> Result<(), InterfaceError> {
         let mut message = self.link();
         message.attributes.push(LinkAttribute::Address(address.to_vec()));
@@ -177,12 +178,12 @@ impl Interface {
         )
     }
 
-    /// Sets how many frames it keeps that have not been taken from it. One that comes when
-    /// there are so many is lost; a TAP device has 1000, and a sender's burst more.
+    /// Sets the number of frames that the interface queues. Further frames are
+    /// lost. A TAP device has 1000, and a sender's burst may be larger.
     ///
     /// # Errors
     ///
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn set_queue(&mut self, frames: u32) -> Result<(), InterfaceError> {
         let mut message = self.link();
         message.attributes.push(LinkAttribute::TxQueueLen(frames));
@@ -193,7 +194,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn set_up(&mut self, up: bool) -> Result<(), InterfaceError> {
         let mut message = self.link();
         message.header.change_mask = LinkFlags::Up;
@@ -203,12 +204,12 @@ impl Interface {
         self.change("change the state", Request::SetLink(message), Unless::Never)
     }
 
-    /// Gives the interface an IP address, which it may have already. An address of IPv6
-    /// can be used at once: nobody else on a fabric answers for it.
+    /// Adds an IP address, which the interface may have already. An IPv6 address
+    /// can be used at once: no other node on a fabric answers for it.
     ///
     /// # Errors
     ///
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn add_address(&mut self, address: IpAddr, prefix_len: u8) -> Result<(), InterfaceError> {
         let mut message = AddressMessage::default();
         message.header.family = family(address);
@@ -224,12 +225,12 @@ impl Interface {
         self.change("add an address", Request::NewAddress(message), Unless::Exists)
     }
 
-    /// Leads packets for a prefix over the interface, to a router or straight away. The
-    /// route may be there already.
+    /// Adds a route for a prefix over the interface, to a router or directly. The
+    /// route may exist already.
     ///
     /// # Errors
     ///
-    /// The kernel refuses, for example because the router is not reachable.
+    /// If the kernel refuses, for example because the router is not reachable.
     pub fn add_route(
         &mut self,
         destination: IpAddr,
@@ -263,11 +264,11 @@ impl Interface {
         self.change("add a route", Request::NewRoute(message), Unless::Exists)
     }
 
-    /// Removes the interface. With it goes what the kernel kept for it.
+    /// Removes the interface and all its kernel state.
     ///
     /// # Errors
     ///
-    /// The kernel refuses: hardware stays.
+    /// If the kernel refuses, as for hardware.
     pub fn delete(mut self) -> Result<(), InterfaceError> {
         let request = Request::DelLink(self.link());
         self.change("delete the device", request, Unless::Never)
@@ -292,7 +293,7 @@ impl Interface {
     }
 }
 
-/// Asks for one link.
+/// Asks the kernel for one link.
 fn ask(
     channel: &mut Channel,
     name: &str,
@@ -319,11 +320,11 @@ fn refused(action: &'static str, name: &str, error: Errno) -> InterfaceError {
     }
 }
 
-/// Whether an interface can have this name.
+/// Checks that an interface can have this name.
 ///
 /// # Errors
 ///
-/// It cannot.
+/// If it cannot.
 pub fn check_name(name: &str) -> Result<(), InterfaceError> {
     let fits = (1..=MAX_NAME).contains(&name.len()) && !matches!(name, "." | "..");
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

@@ -1,7 +1,7 @@
-//! Network namespaces with a name, which `ip netns` knows as well: files in a directory, onto
-//! each of which a namespace is mounted. Such a one lasts until its name is removed, and
-//! whatever is in it has ended. Another path to a namespace's file stands for it as well, and
-//! is neither made nor removed.
+//! Named network namespaces, which `ip netns` also knows. A name is a file in a
+//! directory with the namespace mounted onto it. The namespace lasts until the name
+//! is removed and everything in it has ended. A path to another namespace file is
+//! also accepted as a name, but is neither created nor removed.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
 use super::{Namespace, NamespaceError};
 
-/// Where the names are.
+/// Directory of the names.
 const DIRECTORY: &str = "/run/netns";
 
-/// Longest name, in bytes.
+/// Longest name in bytes.
 const MAX_NAME: usize = 128;
 
-/// Longest path, in bytes: the kernel's `PATH_MAX`, without the end.
+/// Longest path in bytes: the kernel's `PATH_MAX` without the terminator.
 const MAX_PATH: usize = 4095;
 
-/// What each process sees another thing under.
-const OF_WHOEVER_LOOKS: [&str; 3] = ["/proc/self", "/proc/thread-self", "/dev/fd"];
+/// Directories that each process sees with its own content.
+const PER_PROCESS_DIRECTORIES: [&str; 3] = ["/proc/self", "/proc/thread-self", "/dev/fd"];
 
 /// The name of a network namespace, or the path of a file that refers to one.
 ///
@@ -40,7 +40,7 @@ const OF_WHOEVER_LOOKS: [&str; 3] = ["/proc/self", "/proc/thread-self", "/dev/fd
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceName(String);
 
-/// A text that is no name of a network namespace.
+/// A text that is not a valid name of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no name of a network namespace: it takes 1 to 128 letters, digits, '-', '_', '.' or ':', or the path of \
@@ -48,7 +48,7 @@ pub struct NamespaceName(String);
 )]
 pub struct InvalidNamespaceName;
 
-/// Tells a namespace from others, also from later ones of the same name.
+/// Identifies a namespace, even among later ones of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NamespaceId {
     device: u64,
@@ -76,10 +76,11 @@ fn is_name(text: &str) -> bool {
     fits && text.bytes().all(allowed)
 }
 
-/// Whether it means the same to all processes: the engine opens it, and whoever cleans up.
+/// Returns whether a text is a path that means the same file to all processes, the
+/// engine included.
 fn is_path(text: &str) -> bool {
     let path = Path::new(text);
-    let is_common = !OF_WHOEVER_LOOKS.iter().any(|own| path.starts_with(own));
+    let is_common = !PER_PROCESS_DIRECTORIES.iter().any(|own| path.starts_with(own));
     text.len() <= MAX_PATH && !text.contains(char::is_control) && is_common
 }
 
@@ -90,9 +91,9 @@ impl Display for NamespaceName {
 }
 
 impl NamespaceName {
-    /// The file that stands for it.
+    /// Returns the path of the namespace's file.
     pub fn path(&self) -> PathBuf {
-        // A path takes the directory's place.
+        // A path replaces the directory.
         Path::new(DIRECTORY).join(&self.0)
     }
 
@@ -100,12 +101,12 @@ impl NamespaceName {
         self.0.starts_with('/')
     }
 
-    /// The namespace of this name, and whether it was made just now, because there was none.
-    /// None is made at a path.
+    /// Opens the namespace of this name, or creates it. The second value tells
+    /// whether it was created. At a path none is created.
     ///
     /// # Errors
     ///
-    /// It cannot be made, or what has the name is no namespace.
+    /// If it cannot be created, or the file is no namespace.
     pub fn open_or_create(&self) -> Result<(Namespace, bool), NamespaceError> {
         match self.open() {
             Err(NamespaceError::Missing(_, Errno::NOENT)) if !self.is_path() => self.create(),
@@ -113,11 +114,11 @@ impl NamespaceName {
         }
     }
 
-    /// The namespace of this name.
+    /// Opens the namespace of this name.
     ///
     /// # Errors
     ///
-    /// There is none, or what has the name is no namespace of networks.
+    /// If there is none, or the file is no network namespace.
     pub fn open(&self) -> Result<Namespace, NamespaceError> {
         const NSFS: rustix::fs::FsWord = 0x6e73_6673;
         let namespace = Namespace::at(&self.path())?;
@@ -125,7 +126,7 @@ impl NamespaceName {
             return Ok(namespace);
         };
         let is_one = rustix::fs::fstatfs(descriptor).is_ok_and(|stat| stat.f_type == NSFS);
-        // It may be one of processes, or of mounts.
+        // It may be a namespace of processes or of mounts.
         match is_one.then(|| namespace.run(|| ())) {
             None | Some(Err(NamespaceError::Enter(Errno::INVAL))) => Err(NamespaceError::NotOne(self.path())),
             _ => Ok(namespace),
@@ -140,7 +141,7 @@ impl NamespaceName {
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::open(&path, flags, Mode::empty()) {
             Ok(_) => {}
-            // Somebody else was faster.
+            // Another process was faster.
             Err(Errno::EXIST) => return Ok((self.open()?, false)),
             Err(error) => return Err(failed(error)),
         }
@@ -159,17 +160,17 @@ impl NamespaceName {
         Ok((namespace, true))
     }
 
-    /// Removes the name, if it still is that of this namespace. What is in the namespace
-    /// stays there, and keeps it. A path is nobody's to remove.
+    /// Removes the name if it still belongs to this namespace. Anything inside
+    /// keeps the namespace alive. A path is never removed.
     ///
     /// # Errors
     ///
-    /// The right is missing.
+    /// If the process lacks the right.
     pub fn remove(&self, id: NamespaceId) -> Result<(), NamespaceError> {
         let path = self.path();
         match rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if NamespaceId::of(&stat) == id && !self.is_path() => {}
-            // It is gone, or somebody else's.
+            // The name is gone, or belongs to another namespace.
             _ => return Ok(()),
         }
         rustix::mount::unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
@@ -188,14 +189,14 @@ impl NamespaceId {
 }
 
 impl Namespace {
-    /// What tells it from others; `None` for the own one.
+    /// Returns the namespace's identity, or `None` for the thread's own.
     pub fn id(&self) -> Option<NamespaceId> {
         let stat = rustix::fs::fstat(self.descriptor()?).ok()?;
         Some(NamespaceId::of(&stat))
     }
 }
 
-/// Makes the directory, and lets other mount namespaces see what is mounted in it, as
+/// Creates the directory, and shares mounts in it with other mount namespaces, as
 /// `ip netns` does.
 fn share_directory() -> Result<(), Errno> {
     let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
@@ -206,7 +207,7 @@ fn share_directory() -> Result<(), Errno> {
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     match rustix::mount::mount_change(DIRECTORY, shared) {
         Err(Errno::INVAL) => {
-            // It is no place of mounts yet.
+            // The directory is no mount point yet.
             rustix::mount::mount_bind_recursive(DIRECTORY, DIRECTORY)?;
             rustix::mount::mount_change(DIRECTORY, shared)
         }

@@ -1,4 +1,4 @@
-//! Network namespaces: doing something in one, and making one.
+//! Network namespaces: running code in one, and creating one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,81 +10,82 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// A network namespace of this host.
 #[derive(Debug, Default)]
 pub enum Namespace {
-    /// That of the thread that asks.
+    /// The calling thread's namespace.
     #[default]
     Own,
-    /// That which the descriptor refers to; what keeps it alive.
+    /// The namespace of the descriptor, which keeps it alive.
     Open(OwnedFd),
 }
 
-/// Why a namespace could not be entered or made.
+/// Reason for which a namespace could not be entered or created.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// No such file.
+    /// There is no such file.
     #[error("there is no network namespace at {0} (`ip netns` lists those with a name): {1}")]
     Missing(PathBuf, Errno),
-    /// The file is of another kind, or the right is missing.
+    /// The file is of another kind, or the process lacks the right.
     #[error(
         "cannot enter the network namespace: {0}; this takes CAP_SYS_ADMIN in the user namespace that owns it"
     )]
     Enter(Errno),
-    /// None can be made.
+    /// No namespace can be created.
     #[error(
         "cannot make a network namespace: {0}; run as root, or in a user namespace (`unshare --map-root-user`)"
     )]
     Create(Errno),
-    /// What has the name is something else.
+    /// The file with the name is no network namespace.
     #[error(
         "{0} is no network namespace (`ip netns delete NAME` removes a name that a killed command has left)"
     )]
     NotOne(PathBuf),
-    /// The name cannot be given or taken away.
+    /// The name cannot be added or removed.
     #[error(
         "cannot change the network namespace's name {0}: {1}; this takes CAP_SYS_ADMIN: run as root, or where \
          root makes it first (`ip netns add NAME`)"
     )]
     Name(PathBuf, Errno),
-    /// No thread could be started to enter it.
+    /// No thread could be started to enter the namespace.
     #[error("cannot start a thread to enter the network namespace: {0}")]
     Thread(std::io::Error),
 }
 
 impl Namespace {
-    /// The namespace that the file refers to, e.g. `/run/netns/NAME` or `/proc/PID/ns/net`.
+    /// Opens the namespace of a file, e.g. `/run/netns/NAME` or
+    /// `/proc/PID/ns/net`.
     ///
     /// # Errors
     ///
-    /// There is no such file.
+    /// If there is no such file.
     pub fn at(path: &Path) -> Result<Namespace, NamespaceError> {
-        // What is none at all is not to be waited for either.
+        // Without `NONBLOCK`, opening a file of another kind might wait.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::empty())
             .map(Namespace::Open)
             .map_err(|error| NamespaceError::Missing(path.to_owned(), error))
     }
 
-    /// A new namespace, without anything in it but its loopback device, which is down.
-    /// It lasts as long as the handle, or anything else that is in it.
+    /// Creates a namespace with only its loopback device, which is down. It lasts
+    /// as long as the handle, or anything else in it.
     ///
     /// # Errors
     ///
-    /// The right is missing, or there are too many.
+    /// If the process lacks the right, or there are too many.
     pub fn create() -> Result<Namespace, NamespaceError> {
         on_a_thread(|| {
             let flags = rustix::thread::UnshareFlags::NEWNET;
-            // SAFETY: only the network namespace is unshared, and only of this thread:
-            // neither memory nor descriptors change their meaning for anybody.
+            // SAFETY: only this thread's network namespace is unshared. Memory and
+            // descriptors of all threads keep their meaning.
             unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(NamespaceError::Create)?;
             Namespace::at(Path::new("/proc/thread-self/ns/net"))
         })?
     }
 
-    /// Calls `act` on a thread that is in the namespace. Sockets and devices that it
-    /// opens stay there, and so do the programs that it starts.
+    /// Calls `act` on a thread in the namespace. Sockets and devices that it opens
+    /// stay in the namespace, and so do the programs that it starts.
     ///
     /// # Errors
     ///
-    /// The namespace cannot be entered; `act` was not called.
+    /// If the namespace cannot be entered; `act` was not called.
     pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         let Some(descriptor) = self.descriptor() else {
             return Ok(act());
@@ -104,25 +105,28 @@ impl Namespace {
     }
 }
 
-/// Moves this process, which must have one thread only, into a new network namespace; if
-/// it may not make one, in a new user namespace, in which its user and group keep their
-/// numbers and it has all rights over that network.
+/// Moves this process into a new network namespace. The process must have one
+/// thread only. If it may not create one, it also enters a new user namespace.
+/// There its user and group keep their numbers, and it has all rights over that
+/// network.
 ///
 /// # Errors
 ///
-/// The system allows neither, or there are several threads.
+/// If the system allows neither, or there are several threads.
 pub fn enter_new(user: u32, group: u32) -> Result<(), NamespaceError> {
     use rustix::thread::UnshareFlags;
-    // SAFETY: neither memory nor descriptors change their meaning for anybody.
+    // SAFETY: the network namespace alone is unshared. Memory and descriptors
+    // keep their meaning.
     match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
         Err(Errno::PERM) => {}
         made => return made.map_err(NamespaceError::Create),
     }
     let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWNET;
-    // SAFETY: as above.
+    // SAFETY: user and network namespaces are unshared. Memory and descriptors
+    // keep their meaning.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(NamespaceError::Create)?;
     for (file, text) in [
-        // Or the group could not be kept without the right to do so outside.
+        // Without this the group could only be kept with a right outside.
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{user} {user} 1")),
         ("gid_map", format!("{group} {group} 1")),
@@ -135,7 +139,8 @@ pub fn enter_new(user: u32, group: u32) -> Result<(), NamespaceError> {
     Ok(())
 }
 
-/// A thread of its own: which namespace a thread is in cannot always be undone.
+/// Runs `act` on a thread of its own: a thread cannot always leave a namespace
+/// again.
 fn on_a_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()

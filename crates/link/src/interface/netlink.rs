@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// What the kernel says of one interface takes 1.5 KB, and some more for many queues.
+/// Room for an answer. An interface takes 1.5 KB, and more with many queues.
 const MAX_ANSWER: usize = 32 << 10;
-/// Answers looked at before one that belongs to the request counts as missing.
+/// Most foreign answers before the request's answer counts as missing.
 const MAX_STRAY: usize = 16;
 
 /// A socket to the routing tables of one network namespace.
@@ -23,14 +23,14 @@ pub(super) struct Channel {
     sequence: u32,
 }
 
-/// What the kernel answered.
+/// The kernel's answer.
 #[derive(Debug)]
 pub(super) enum Reply {
     Done,
     Message(RouteNetlinkMessage),
 }
 
-/// Whether it is no error that what is to be made is there already.
+/// Whether an existing object is an error for a request that creates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unless {
     Never,
@@ -38,7 +38,7 @@ pub(super) enum Unless {
 }
 
 impl Channel {
-    /// In the calling thread's namespace.
+    /// Opens a channel in the calling thread's namespace.
     pub(super) fn open() -> Result<Channel, Errno> {
         let socket = net::socket_with(
             AddressFamily::NETLINK,
@@ -46,12 +46,13 @@ impl Channel {
             SocketFlags::CLOEXEC,
             None, // NETLINK_ROUTE is 0
         )?;
-        // From nobody but the kernel.
+        // Accepts answers of the kernel only.
         net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Channel { socket, sequence: 0 })
     }
 
-    /// Asks, and takes the answer, which the kernel gives within the call that asks.
+    /// Sends a request and takes the answer, which the kernel gives during the
+    /// send.
     pub(super) fn call(&mut self, request: RouteNetlinkMessage, unless: Unless) -> Result<Reply, Errno> {
         self.sequence = self.sequence.wrapping_add(1);
         let asks = matches!(request, RouteNetlinkMessage::GetLink(_));

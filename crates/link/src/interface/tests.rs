@@ -3,7 +3,7 @@ use std::path::Path;
 use super::*;
 
 #[test]
-fn names_that_no_interface_has_are_refused() {
+fn impossible_names_return_error() {
     for name in [
         "",
         "a-name-too-long-by-far",
@@ -25,7 +25,7 @@ fn names_that_no_interface_has_are_refused() {
 }
 
 #[test]
-fn the_loopback_device_is_seen_without_privilege() {
+fn loopback_device_is_visible_without_privilege() {
     let mut loopback = Interface::open(&Namespace::Own, "lo").unwrap();
     assert_eq!(loopback.index(), 1);
     let state = loopback.state().unwrap();
@@ -34,13 +34,13 @@ fn the_loopback_device_is_seen_without_privilege() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_interface_and_namespace_are_named_in_error() {
     let error = Interface::open(&Namespace::Own, "no-such-device").unwrap_err();
     assert!(matches!(error, InterfaceError::Missing(_)));
     assert!(error.to_string().contains("no-such-device"));
     let error = Namespace::at(Path::new("/run/netns/no-such-namespace")).unwrap_err();
     assert!(error.to_string().contains("/run/netns/no-such-namespace"));
-    // A file, but no namespace.
+    // The file exists, but is no namespace.
     let file = Namespace::at(Path::new("/proc/self/status")).unwrap();
     let error = Interface::open(&file, "lo").unwrap_err();
     assert!(matches!(
@@ -51,7 +51,7 @@ fn what_is_missing_is_named() {
 
 #[test]
 #[ignore = "needs namespaces"]
-fn an_interface_in_another_namespace_is_configured() {
+fn interface_in_other_namespace_is_configured() {
     let namespace = Namespace::create().unwrap();
     let mut loopback = Interface::open(&namespace, "lo").unwrap();
     assert!(!loopback.state().unwrap().up);
@@ -95,7 +95,7 @@ fn an_interface_in_another_namespace_is_configured() {
 
 #[test]
 #[ignore = "needs namespaces"]
-fn a_named_namespace_is_made_once_and_removed_by_whoever_knows_it() {
+fn named_namespace_is_created_once_and_removed_by_its_id() {
     let name: NamespaceName = format!("toehold-test-{}", std::process::id()).parse().unwrap();
     let (namespace, made) = name.open_or_create().unwrap();
     assert!(made);
@@ -120,10 +120,10 @@ fn a_named_namespace_is_made_once_and_removed_by_whoever_knows_it() {
 
 #[test]
 #[ignore = "needs namespaces"]
-fn a_path_names_a_namespace_that_is_neither_made_nor_removed() {
+fn namespace_at_path_is_neither_created_nor_removed() {
     let namespace = Namespace::create().unwrap();
     let Namespace::Open(descriptor) = &namespace else {
-        unreachable!("it was made");
+        unreachable!("the namespace was created");
     };
     let own = format!("/proc/{}", std::process::id());
     let name = |rest: &str| format!("{own}/{rest}").parse::<NamespaceName>().unwrap();
@@ -143,7 +143,7 @@ fn a_path_names_a_namespace_that_is_neither_made_nor_removed() {
             "{rest}"
         );
     }
-    // One that nobody writes to.
+    // A FIFO without a writer.
     let fifo = std::env::temp_dir().join(format!("toehold-fifo-{}", std::process::id()));
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     let opened = fifo.to_str().unwrap().parse::<NamespaceName>().unwrap().open();
@@ -152,7 +152,7 @@ fn a_path_names_a_namespace_that_is_neither_made_nor_removed() {
 }
 
 #[test]
-fn a_path_is_one_that_all_processes_see() {
+fn path_must_mean_the_same_to_all_processes() {
     for path in ["/proc/1/ns/net", "/run/docker/netns/default", "/proc/selfish"] {
         assert_eq!(path.parse::<NamespaceName>().unwrap().path(), Path::new(path));
     }

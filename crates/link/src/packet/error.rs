@@ -1,10 +1,10 @@
-//! Why frames cannot be taken from an interface.
+//! Errors of a packet socket.
 
 use rustix::io::Errno;
 
 use crate::interface::{InterfaceError, NamespaceError};
 
-/// Why an interface does not become a link, and what to do about it.
+/// Reason for which an interface cannot become a link, with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     /// There is no such interface.
@@ -13,10 +13,10 @@ pub enum PacketError {
     /// The namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// It carries something else than Ethernet.
+    /// The interface does not carry Ethernet.
     #[error("the interface {0} does not carry Ethernet frames (`ip link show {0}` says what it is)")]
     NotEthernet(String),
-    /// The right is missing.
+    /// The process lacks the right.
     #[error(
         "no permission to take frames from {0}: this takes CAP_NET_RAW and CAP_NET_ADMIN in its network \
          namespace; run as root"
@@ -25,11 +25,11 @@ pub enum PacketError {
     /// The kernel refuses a step for another reason.
     #[error("cannot {action} of the interface {interface}: {error}")]
     System {
-        /// What was to be done.
+        /// The attempted step.
         action: &'static str,
-        /// To which interface.
+        /// Name of the interface.
         interface: String,
-        /// What the kernel says.
+        /// The kernel's error.
         error: Errno,
     },
 }

@@ -1,4 +1,4 @@
-//! Which frames a packet socket gets: a program of classic BPF, which the kernel runs for
+//! The filter of a packet socket: a classic BPF program, which the kernel runs for
 //! every frame of the interface.
 
 use libc::{
@@ -6,26 +6,26 @@ use libc::{
     SKF_AD_VLAN_TAG_PRESENT, sock_filter,
 };
 
-/// Most addresses that a program looks for: the kernel takes 4096 instructions.
+/// Most addresses in a program: the kernel takes 4096 instructions.
 pub(super) const MAX_ADDRESSES: usize = 512;
 const INSTRUCTIONS_OF_ADDRESS: usize = 5;
 const INSTRUCTIONS_OF_REST: usize = 7;
 const _: () = assert!(MAX_ADDRESSES * INSTRUCTIONS_OF_ADDRESS + INSTRUCTIONS_OF_REST <= 4096);
 
-/// The whole frame is wanted.
+/// Return value that takes the whole frame.
 const ALL: u32 = u32::MAX;
 
-/// Loads what lies at this offset of the frame, or is known of it.
+/// Loads a field at this offset of the frame, or a fact about it.
 fn load(size: u32, offset: u32) -> sock_filter {
     instruction(BPF_LD | size | BPF_ABS, 0, 0, offset)
 }
 
-/// Compares; leaves out so many instructions, if so or if not.
+/// Compares, and skips this many instructions if so or if not.
 fn jump(test: u32, with: u32, if_so: u8, if_not: u8) -> sock_filter {
     instruction(BPF_JMP | test | BPF_K, if_so, if_not, with)
 }
 
-/// Ends: so many bytes of the frame are wanted.
+/// Ends the program and takes this many bytes of the frame.
 fn take(bytes: u32) -> sock_filter {
     instruction(BPF_RET | BPF_K, 0, 0, bytes)
 }
@@ -39,8 +39,9 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     }
 }
 
-/// Takes frames for these addresses, of which the first [`MAX_ADDRESSES`] count, and for
-/// groups; none with a VLAN tag.
+/// Returns a program that takes frames for these addresses, at most
+/// [`MAX_ADDRESSES`] of them, and multicast frames. It takes no frames with a VLAN
+/// tag.
 pub(super) fn program<'a>(addresses: impl Iterator<Item = &'a [u8; 6]>) -> Vec<sock_filter> {
     let vlan = (SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT) as u32;
     let mut program = vec![
@@ -68,7 +69,7 @@ pub(super) fn program<'a>(addresses: impl Iterator<Item = &'a [u8; 6]>) -> Vec<s
 mod tests {
     use super::*;
 
-    /// What the kernel does with the program, as far as it needs to be known here.
+    /// Interprets the program like the kernel, as far as its instructions need.
     fn run(program: &[sock_filter], frame: &[u8], tagged: bool) -> u32 {
         let (mut at, mut value) = (0, 0);
         loop {
@@ -89,7 +90,7 @@ mod tests {
                 let holds = match code & !BPF_JMP {
                     BPF_JEQ => value == k,
                     BPF_JSET => value & k != 0,
-                    other => panic!("no instruction of ours: {other:#x}"),
+                    other => panic!("unknown instruction: {other:#x}"),
                 };
                 at += usize::from(if holds { jt } else { jf });
             }
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_frames_for_nodes_and_groups_are_taken() {
+    fn filter_takes_frames_for_nodes_and_multicast_only() {
         let nodes: Vec<[u8; 6]> = (0..MAX_ADDRESSES + 1)
             .map(|number| [2, 0, 0x5e, (number >> 7) as u8, 7, number as u8 & 0x7f])
             .collect();
@@ -107,7 +108,7 @@ mod tests {
         let frame = |to: &[u8; 6]| [&to[..], &[2, 0, 0, 0, 0, 9, 8, 0]].concat();
         for node in &nodes[..MAX_ADDRESSES] {
             assert_eq!(run(&all, &frame(node), false), ALL);
-            assert_eq!(run(&all, &frame(node), true), 0, "of a VLAN");
+            assert_eq!(run(&all, &frame(node), true), 0, "a frame with a VLAN tag");
             assert_eq!(run(&none, &frame(node), false), 0);
             for changed in 0..6 {
                 let mut other = *node;

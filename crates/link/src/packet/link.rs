@@ -1,4 +1,4 @@
-//! The link.
+//! The link over a packet socket.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -13,33 +13,34 @@ use crate::interface::{Interface, Namespace};
 use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
 use crate::{Capabilities, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
-/// An interface of the kernel, through a packet socket.
+/// A link over an interface of the kernel, through a packet socket.
 #[derive(Debug)]
 pub struct PacketLink {
     queue: Queue<Socket>,
     interface: String,
     address: [u8; 6],
     mtu: u16,
-    /// The nodes beyond, whose frames are taken.
+    /// The nodes behind this link, whose frames are taken.
     nodes: BTreeSet<[u8; 6]>,
-    /// All frames come to the interface, since it did not take an address.
+    /// Whether all frames come to the interface, as it refused a node's address.
     takes_all: bool,
     statistics: PacketStatistics,
-    /// Frames that found no room in the buffer, as far as the kernel was asked.
+    /// Frames that found the buffer full, as of the last query of the kernel.
     dropped: Cell<u64>,
-    /// The interface was removed.
+    /// Whether the interface was removed.
     gone: bool,
-    /// The last frame found no room.
+    /// Whether the last frame found no room.
     full: bool,
 }
 
 impl PacketLink {
-    /// Takes frames from an interface in the namespace. `address` is that of whoever drives
-    /// the link, as [`Link::address`] reports it; the interface keeps its own.
+    /// Takes frames from an interface in the namespace. [`Link::address`] reports
+    /// `address`, the driver's own. The interface keeps its own address.
     ///
     /// # Errors
     ///
-    /// There is no such interface, it carries no Ethernet, or the right is missing.
+    /// If there is no such interface, it carries no Ethernet, or the process lacks
+    /// the right.
     pub fn open(interface: &str, namespace: &Namespace, address: [u8; 6]) -> Result<PacketLink, PacketError> {
         let mut found = Interface::open(namespace, interface)?;
         let state = found.state()?;
@@ -71,7 +72,7 @@ impl PacketLink {
         &self.interface
     }
 
-    /// What was carried and dropped.
+    /// Returns the link's counters.
     pub fn statistics(&self) -> PacketStatistics {
         let Counts {
             frames_received,
@@ -101,23 +102,23 @@ impl PacketLink {
         }
     }
 
-    /// Whether the interface was removed. The link carries nothing any more, also if another
-    /// one gets its name.
+    /// Returns whether the interface was removed. The link then carries no frames
+    /// any more, even if another interface gets the name.
     pub fn is_gone(&self) -> bool {
         self.gone || self.queue.device.is_gone()
     }
 
-    /// Whether the interface is up.
+    /// Returns whether the interface is up.
     pub fn is_up(&self) -> bool {
         self.queue.device.has_flag(libc::IFF_UP)
     }
 
-    /// Whether the interface is up and has a carrier.
+    /// Returns whether the interface is up and has a carrier.
     pub fn is_running(&self) -> bool {
         self.queue.device.has_flag(libc::IFF_RUNNING)
     }
 
-    /// Takes the frames for a node, or no longer.
+    /// Starts or stops to take the frames for a node.
     fn serve(&mut self, node: [u8; 6], serve: bool) {
         let changed = match serve {
             true if self.nodes.len() == MAX_ADDRESSES => false,
@@ -142,7 +143,8 @@ impl PacketLink {
     #[cold]
     fn note_read_error(&mut self, error: Errno) {
         match error {
-            // Said once when it goes down, and once when it is removed.
+            // The kernel reports this once when it goes down, and once when it is
+            // removed.
             Errno::NETDOWN => self.gone = self.queue.device.is_gone(),
             _ => self.statistics.read_errors += 1,
         }
@@ -218,7 +220,8 @@ impl Transmitter for PacketLink {
 }
 
 impl Link for PacketLink {
-    /// The kernel cuts super-frames and fills in checksums where the interface does not.
+    /// The kernel cuts super-frames and fills in checksums where the interface does
+    /// not.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             mtu: self.mtu,
@@ -244,16 +247,17 @@ impl Link for PacketLink {
         count
     }
 
-    /// Frames went to the kernel one by one.
+    /// Does nothing: the kernel has every frame already.
     fn flush(&mut self) {}
 
-    /// `None` once the interface was removed: nothing comes any more.
+    /// Returns `None` once the interface was removed: no frame comes any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (!self.gone).then(|| self.queue.device.as_fd())
     }
 
-    /// Nothing has to be announced: a frame that waits makes the descriptor readable. But
-    /// nothing tells when there is room again.
+    /// Returns `false` while a frame waits for room, as nothing tells when there is
+    /// some. Otherwise sleep needs no announcement: a waiting frame makes the
+    /// descriptor readable.
     fn prepare_sleep(&mut self) -> bool {
         !std::mem::take(&mut self.full)
     }

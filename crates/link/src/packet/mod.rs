@@ -1,19 +1,19 @@
-//! A network interface of the kernel that is there already, a real one or one of a veth
-//! pair: frames through a packet socket (AF_PACKET).
+//! An existing network interface of the kernel, real or one of a veth pair. Frames
+//! cross a packet socket (AF_PACKET).
 //!
-//! The link takes the frames for the nodes that are said to be beyond it
-//! ([`Link::note_beyond`](crate::Link::note_beyond)), and copies of those for groups. All
-//! else that the interface carries stays the kernel's, which ignores what is for the nodes,
-//! as it is not for its own address. So the host of the interface and the nodes do not reach
-//! each other over it, as is so with macvlan.
+//! The link takes the frames for the nodes behind it
+//! ([`Link::note_beyond`](crate::Link::note_beyond)), and copies of multicast
+//! frames. All other frames stay the kernel's, which ignores frames for the nodes,
+//! as they are not for its own address. As with macvlan, the host of the interface
+//! and the nodes do not reach each other over it.
 //!
-//! Super-frames cross in both directions unsegmented, checksums stay undone where the
-//! interface does them (`vnet/`). Frames with a VLAN tag are left to the kernel and its
-//! interface of that VLAN, which can be given to this link instead.
+//! Super-frames cross in both directions uncut, and checksums stay partial where
+//! the interface completes them (`vnet/`). Frames with a VLAN tag stay with the
+//! kernel and its VLAN interface, which can have a link of its own.
 //!
-//! With the last descriptor goes all that was changed: the filter of addresses is the
-//! socket's. What somebody else does to the interface (sets it down, removes it) is a counted
-//! drop, never an end of the process.
+//! Closing the last descriptor undoes all changes: the address filter belongs to
+//! the socket. If another program sets the interface down or removes it, frames are
+//! dropped and counted. It never ends the process.
 
 mod error;
 mod filter;

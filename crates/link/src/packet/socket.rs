@@ -9,7 +9,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::vnet::last_error;
 
-/// Room for frames that come, and for those that the interface has not sent yet, in bytes.
+/// Buffer for received frames, and for frames that the interface has not sent yet,
+/// in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 const SEND_BUFFER: usize = 2 << 20;
 
@@ -20,12 +21,12 @@ pub(super) struct Socket {
     index: u32,
 }
 
-/// Which step failed, and how.
+/// The failed step and its error.
 pub(super) type Failure = (&'static str, Errno);
 
 impl Socket {
-    /// Opens one in the namespace of the calling thread. It gets what `filter` takes, from
-    /// the first frame on.
+    /// Opens a socket in the namespace of the calling thread. From the first frame
+    /// on it gets only frames that `filter` takes.
     pub(super) fn open(index: u32, filter: &[sock_filter]) -> Result<Socket, Failure> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
@@ -41,14 +42,14 @@ impl Socket {
                 .set(libc::SOL_PACKET, name, &on)
                 .map_err(|error| (action, error))?;
         }
-        // Without the right to more, it is what everybody gets.
+        // Without the right to more, the usual limit applies.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket.descriptor, RECEIVE_BUFFER);
         let _ = sockopt::set_socket_send_buffer_size_force(&socket.descriptor, SEND_BUFFER);
         socket.bind().map_err(|error| ("take frames", error))?;
         Ok(socket)
     }
 
-    /// Frames that come from now on are those that `filter` takes.
+    /// Replaces the filter for frames from now on.
     pub(super) fn set_filter(&self, filter: &[sock_filter]) -> Result<(), Failure> {
         let program = sock_fprog {
             len: filter.len() as u16,
@@ -58,19 +59,19 @@ impl Socket {
             .map_err(|error| ("set the filter", error))
     }
 
-    /// Frames for all groups come to the interface.
+    /// Makes the interface take all multicast frames.
     pub(super) fn join_groups(&self) -> Result<(), Failure> {
         self.join(libc::PACKET_MR_ALLMULTI, [0; 6], true)
             .map_err(|error| ("take frames for groups", error))
     }
 
-    /// All frames come to the interface.
+    /// Makes the interface take all frames.
     pub(super) fn join_all(&self) -> Result<(), Failure> {
         self.join(libc::PACKET_MR_PROMISC, [0; 6], true)
             .map_err(|error| ("take frames for others", error))
     }
 
-    /// Frames for this address come to the interface, or no longer.
+    /// Makes the interface take frames for this address, or no longer.
     pub(super) fn join_address(&self, address: [u8; 6], join: bool) -> Result<(), Errno> {
         self.join(libc::PACKET_MR_UNICAST, address, join)
     }
@@ -90,15 +91,15 @@ impl Socket {
         self.set(libc::SOL_PACKET, name, &request)
     }
 
-    /// Frames that found the buffer full since this was last asked.
+    /// Returns the number of frames that found the buffer full since the last call.
     pub(super) fn take_drops(&self) -> u64 {
         let mut statistics = tpacket_stats {
             tp_packets: 0,
             tp_drops: 0,
         };
         let mut len = size_of::<tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes no more than `len` bytes, which are those of a plain
-        // structure.
+        // SAFETY: `found` is a plain structure that outlives the call, and the
+        // kernel writes at most `len` bytes, its size.
         let got = unsafe {
             libc::getsockopt(
                 self.descriptor.as_raw_fd(),
@@ -115,12 +116,13 @@ impl Socket {
         }
     }
 
-    /// Whether the interface was removed: the kernel has forgotten it.
+    /// Returns whether the interface was removed, so that the kernel no longer
+    /// knows it.
     pub(super) fn is_gone(&self) -> bool {
         let mut address = self.address();
         let mut len = size_of::<sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel writes no more than `len` bytes, which are those of a plain
-        // structure.
+        // SAFETY: the value is a plain structure that outlives the call, and the
+        // kernel writes at most `len` bytes, its size.
         let got = unsafe {
             libc::getsockname(
                 self.descriptor.as_raw_fd(),
@@ -131,17 +133,20 @@ impl Socket {
         got == 0 && address.sll_ifindex != self.index as c_int
     }
 
-    /// Whether the interface has a flag, such as `IFF_UP`; one that cannot be asked has none.
+    /// Returns whether the interface has a flag, such as `IFF_UP`. Returns `false`
+    /// if the query fails.
     pub(super) fn has_flag(&self, flag: c_int) -> bool {
         let Ok(name) = rustix::net::netdevice::index_to_name(&self.descriptor, self.index) else {
             return false;
         };
-        // SAFETY: all zeros is a valid `struct ifreq`.
+        // SAFETY: `ifreq` consists of integers, bytes and pointers, for which all
+        // zeros are valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
             *to = from as libc::c_char;
         }
-        // SAFETY: SIOCGIFFLAGS reads and writes a `struct ifreq`, and fills in the flags.
+        // SAFETY: SIOCGIFFLAGS reads and writes a `struct ifreq`. `request` is one
+        // and outlives the call.
         unsafe {
             libc::ioctl(
                 self.descriptor.as_raw_fd(),
@@ -154,7 +159,8 @@ impl Socket {
 
     fn bind(&self) -> Result<(), Errno> {
         let address = self.address();
-        // SAFETY: the kernel reads a structure of the length that it is told.
+        // SAFETY: the kernel reads the address, which outlives the call, with the
+        // given length.
         let bound = unsafe {
             libc::bind(
                 self.descriptor.as_raw_fd(),
@@ -165,7 +171,7 @@ impl Socket {
         if bound == 0 { Ok(()) } else { Err(last_error()) }
     }
 
-    /// All protocols of the interface.
+    /// Returns the address of all protocols of the interface.
     fn address(&self) -> sockaddr_ll {
         sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -179,8 +185,9 @@ impl Socket {
     }
 
     fn set<T>(&self, level: c_int, name: c_int, value: &T) -> Result<(), Errno> {
-        // SAFETY: the kernel reads a value of the length that it is told; where that is a
-        // program, as many instructions as its slice had are behind its pointer.
+        // SAFETY: the kernel reads `value`, which outlives the call, with the given
+        // length. A program's pointer and length come from one slice, which is also
+        // borrowed for the call.
         let set = unsafe {
             libc::setsockopt(
                 self.descriptor.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! With the kernel, over one end of a veth pair in a namespace of a test's own.
+//! Tests with the kernel, over one end of a veth pair in a test's own namespace.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -15,7 +15,7 @@ fn links(cable: &Cable) -> [PacketLink; 2] {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn only_frames_for_known_nodes_and_groups_are_taken() {
+fn link_takes_frames_for_known_nodes_and_multicast_only() {
     let cable = Cable::new();
     let [mut near, mut far] = links(&cable);
     let to = |node, text: &[u8]| frame_to(node, OWN, text);
@@ -39,7 +39,7 @@ fn only_frames_for_known_nodes_and_groups_are_taken() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn super_frames_and_unfinished_checksums_cross() {
+fn super_frames_and_partial_checksums_cross() {
     let cable = Cable::new();
     let [mut near, mut far] = links(&cable);
     let mut frame = tcp_ipv4(&[7; 9000]);
@@ -66,7 +66,7 @@ fn super_frames_and_unfinished_checksums_cross() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn an_interface_that_goes_down_comes_back() {
+fn interface_carries_frames_after_down_and_up() {
     let cable = Cable::new();
     let [mut near, mut far] = links(&cable);
     far.note_beyond(NeighborChange::Joined(NODE));
@@ -78,7 +78,7 @@ fn an_interface_that_goes_down_comes_back() {
     assert_eq!(near.receive(0, 64, &mut |_| {}), 0);
     cable.interface("near").set_up(true).unwrap();
     assert!(near.is_up());
-    // Until the carrier is back, the kernel drops what is sent.
+    // Until the carrier is back, the kernel drops sent frames.
     let mut came = false;
     while !came {
         send(&mut near, &frame, Offload::default()).unwrap();
@@ -91,7 +91,7 @@ fn an_interface_that_goes_down_comes_back() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn a_removed_interface_is_gone() {
+fn removed_interface_is_gone() {
     let cable = Cable::new();
     let [mut near, mut far] = links(&cable);
     cable.interface("near").delete().unwrap();
@@ -105,7 +105,7 @@ fn a_removed_interface_is_gone() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn what_cannot_be_a_link_says_why() {
+fn impossible_link_returns_reason() {
     let namespace = Namespace::create().unwrap();
     let open = |name: &str| PacketLink::open(name, &namespace, OWN).unwrap_err();
     assert!(matches!(open("lo"), PacketError::NotEthernet(_)));

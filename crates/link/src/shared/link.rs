@@ -1,4 +1,4 @@
-//! The link: frames to and from all other members.
+//! The link over a segment: frames to and from all other members.
 
 mod membership;
 
@@ -19,14 +19,15 @@ use crate::{
 
 /// Longest IP packet.
 const MAX_PACKET: usize = 65_535;
-/// Longest header in front of it: Ethernet with two VLAN tags.
+/// Longest header before an IP packet: Ethernet with two VLAN tags.
 const MAX_LINK_HEADER: usize = 22;
 /// Shortest frame: its Ethernet header.
 const MIN_FRAME: usize = 14;
-/// Frames taken from one member before the next one has its turn.
+/// Most frames from one member before the next one's turn.
 const TURN: usize = 16;
-/// Bounds of a pause between two looks, in nanoseconds. The longer ones let an idle member
-/// use less than a hundredth of a processor; the shorter ones are about what a pause costs.
+/// Bounds of a pause between two polls, in nanoseconds. With the longest, an idle
+/// member uses less than a hundredth of a processor. The shortest is about the cost
+/// of a pause.
 const LONGEST_PAUSE_NS: u64 = 4_000_000;
 const SHORTEST_PAUSE_NS: u64 = 20_000;
 /// A link to the other members of a segment.
@@ -35,18 +36,18 @@ pub struct SharedLink {
     segment: Segment,
     address: [u8; 6],
     mtu: u16,
-    /// The only number that will do, if one was asked for.
+    /// The only acceptable number, if the settings name one.
     wanted: Option<usize>,
-    /// The number it has, if it has one now.
+    /// The current number, if the link has one.
     member: Option<usize>,
-    /// Which life of the member this is.
+    /// The current life of this member.
     life: u64,
-    /// All other members, whether they are there or not.
+    /// All other members, present or not.
     peers: Vec<Peer>,
-    /// By place among the peers.
+    /// Hardware addresses learnt behind the peers, by index in `peers`.
     learned: AddressTable,
     vigil: Vigil,
-    /// Whose turn it is.
+    /// Index of the peer whose turn is next.
     next: usize,
     private: Box<[u8; MIN_PRIVATE]>,
     changes: VecDeque<NeighborChange>,
@@ -55,16 +56,18 @@ pub struct SharedLink {
     tick_ns: u64,
     beat_ns: u64,
     age_ns: u64,
-    /// When a frame was carried last, in either direction.
+    /// When the last frame was sent or received.
     carried_ns: u64,
 }
 
 impl SharedLink {
-    /// Becomes a member. Takes seconds if that means to make sure that another one is gone.
+    /// Becomes a member. Takes seconds if it has to make sure that another member
+    /// is gone.
     ///
     /// # Errors
     ///
-    /// The settings are impossible, the memory cannot be had, or no number is free.
+    /// If the settings are impossible, the memory is not available, or no number is
+    /// free.
     pub fn open(settings: &SharedSettings) -> Result<SharedLink, SharedError> {
         settings.check()?;
         let segment = Segment::open(&settings.path, settings.size, settings.members, settings.part)?;
@@ -103,33 +106,33 @@ impl SharedLink {
         Ok(link)
     }
 
-    /// Its number in the segment, unless it has just lost it.
+    /// The number in the segment; `None` just after losing it.
     pub fn member(&self) -> Option<usize> {
         self.member
     }
 
-    /// What was carried and dropped.
+    /// The link's counters.
     pub fn statistics(&self) -> SharedStatistics {
         self.statistics
     }
 
-    /// The other members that are there.
+    /// The present other members.
     pub fn peers(&self) -> impl Iterator<Item = SharedPeerInfo> {
         self.peers.iter().filter(|peer| peer.is_present()).map(Peer::info)
     }
 
-    /// Bytes of a frame that is taken from a ring.
+    /// Permitted lengths of a received frame in bytes.
     fn lengths(&self) -> RangeInclusive<usize> {
         MIN_FRAME..=self.super_frame() + MAX_LINK_HEADER
     }
 
-    /// Bytes of the longest packet that a ring takes.
+    /// Length in bytes of the longest packet that a ring takes.
     fn super_frame(&self) -> usize {
         let room = self.segment.max_record() - super::record::PREFACE - MAX_LINK_HEADER;
         room.min(MAX_PACKET)
     }
 
-    /// To all members. One that makes no room does not keep it from the others.
+    /// Sends a frame to all members. A full member does not hold up others.
     fn replicate(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let mut reached = false;
         for peer in self.peers.iter_mut().filter(|peer| peer.is_open()) {
@@ -146,7 +149,7 @@ impl SharedLink {
         Ok(())
     }
 
-    /// The member that has an address, or behind which it was seen.
+    /// Returns the member that has an address, or behind which it was seen.
     fn find(&self, address: [u8; 6]) -> Option<usize> {
         let own = |peer: &Peer| peer.is_present() && peer.address == address;
         self.peers
@@ -155,7 +158,7 @@ impl SharedLink {
             .or_else(|| self.learned.find(address))
     }
 
-    /// Hands over what a member has sent, a turn of it at most.
+    /// Passes a member's frames on, one turn at most.
     fn take_turn(&mut self, index: usize, budget: usize, handler: &mut dyn FnMut(&Received<'_>)) -> usize {
         let lengths = self.lengths();
         let mut frames = 0;
@@ -184,7 +187,7 @@ impl SharedLink {
         frames
     }
 
-    /// Notes behind whom an address is. Those of members are known.
+    /// Notes the peer behind an address. Members' own addresses are known.
     fn learn(&mut self, source: [u8; 6], index: usize) {
         let is_member = self
             .peers
@@ -212,7 +215,7 @@ impl Transmitter for SharedLink {
             }
         };
         if destination[0] & 1 == 1 {
-            // Nobody there is no reason to hold the sender up: it speaks to whoever listens.
+            // Without receivers a multicast frame counts as sent.
             let _ = self.replicate(frame);
             return Ok(());
         }
@@ -237,7 +240,8 @@ impl Link for SharedLink {
             mtu: self.mtu,
             super_frame: self.super_frame() as u32,
             checksum_offload: true,
-            // It neither loses frames nor damages them, but a member that sleeps is late.
+            // The link neither loses nor damages frames, but a sleeping member
+            // answers late.
             local: false,
             any_thread: false,
         }
@@ -252,7 +256,7 @@ impl Link for SharedLink {
         self.check_place();
         self.tick();
         let (mut frames, mut idle) = (0, 0);
-        // Members have turns until none of them has anything.
+        // Members take turns until none of them has a frame.
         while frames < budget && idle < self.peers.len() {
             self.next = (self.next + 1) % self.peers.len();
             if !self.peers[self.next].has_next() {
@@ -261,7 +265,7 @@ impl Link for SharedLink {
             }
             let taken = self.take_turn(self.next, budget - frames, handler);
             frames += taken;
-            // Nonsense is no reason to stay with whoever writes it.
+            // A member that writes invalid records loses its turn.
             idle = if taken == 0 { idle + 1 } else { 0 };
         }
         if frames != 0 {
@@ -275,7 +279,7 @@ impl Link for SharedLink {
     }
 
     fn flush(&mut self) {
-        // Others may have the rings by now, if this member was held up in between.
+        // If this member was held up, another one may have its rings by now.
         self.check_place();
         for peer in &mut self.peers {
             peer.publish();

@@ -1,19 +1,19 @@
-//! Frames through one piece of memory that all members map: between virtual machines that
-//! share an ivshmem device, or between processes that cannot hand descriptors to each other.
+//! Frames through one memory that all members map: between virtual machines with an
+//! ivshmem device, or between processes that cannot pass descriptors to each other.
 //!
-//! The memory is a [segment](toehold_shm::ring::segment). Each member has a number in it,
-//! which it claims, and keeps by saying now and then that it lives; one that has said
-//! nothing for [`STALE_NS`] is gone, and its number may be taken. Who has whose address is
-//! learned from frames, as a switch does; what is for all is copied for each, and one that
-//! makes no room misses it.
+//! The memory is a [segment](toehold_shm::ring::segment). Each member claims a
+//! number in it, and keeps it by a regular sign of life. After [`STALE_NS`] without
+//! one, the member is gone and its number may be taken. As in a switch, addresses
+//! are learnt from frames. A multicast frame is copied for each member, and a full
+//! member misses it.
 //!
-//! Nobody can be woken: there are no descriptors, and the interrupts of ivshmem are not to be
-//! had everywhere. So a member that waits looks again and again, and less often the longer
-//! nothing has come ([`Link::longest_sleep`](crate::Link::longest_sleep)): a pause is at most
-//! a quarter of the time that nothing has been carried, between 20 µs and 4 ms.
+//! No member can be woken: there are no descriptors, and ivshmem interrupts are not
+//! available everywhere. A waiting member polls, less often the longer no frame has
+//! come ([`Link::longest_sleep`](crate::Link::longest_sleep)). A pause is at most a
+//! quarter of the idle time, between 20 µs and 4 ms.
 //!
-//! A member can disturb the traffic of all others, as it can write all of the memory, but it
-//! can do them no other harm. What it breaks is begun anew.
+//! A member can write all of the memory, and so can disturb the traffic of all
+//! others. It can do no other harm. A broken session is replaced by a new one.
 //!
 //! ```no_run
 //! use toehold_link::shared::{SharedLink, SharedSettings};

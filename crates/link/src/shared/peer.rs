@@ -1,4 +1,4 @@
-//! Another member, and the two ways to it.
+//! Another member, with the rings to and from it.
 
 use toehold_shm::Gather;
 use toehold_shm::ring::segment::{Inbound, Outbound, Segment, SendError, Sight};
@@ -9,40 +9,40 @@ use super::{SharedPeerInfo, SharedPeerStatistics};
 use crate::random::unpredictable;
 use crate::{Offload, Received, Transmit, TransmitError};
 
-/// How long a member is left alone that broke the rules, in nanoseconds.
+/// Time without sessions for a member that broke the rules, in nanoseconds.
 const PENANCE_NS: u64 = 100_000_000;
-/// How long an offer stands before another one is made, in nanoseconds.
+/// Time until another offer replaces an unanswered one, in nanoseconds.
 const OFFER_NS: u64 = 100_000_000;
-/// How long a member may leave what it was sent before that is begun anew, in nanoseconds: it
-/// cannot see it any more if somebody wrote over it.
+/// Longest time for which a member may leave frames before the session begins anew,
+/// in nanoseconds. If its memory was overwritten, the member no longer sees them.
 const STUCK_NS: u64 = 1_000_000_000;
 
-/// What became of a frame, or of the ring it was in.
+/// The result of taking a frame from a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Frame,
-    /// A record that is none.
+    /// An invalid record was skipped.
     Malformed,
     BadLength,
-    /// Nothing is there.
+    /// The ring is empty.
     Nothing,
-    /// Nonsense: the session is over.
+    /// The ring is invalid, and its session is over.
     Broken,
 }
 
 #[derive(Debug)]
 pub(super) struct Peer {
     member: usize,
-    /// Its present life, or 0.
+    /// The peer's current life, or 0.
     life: u64,
     pub(super) address: [u8; 6],
     outbound: Outbound,
     inbound: Inbound,
-    /// Frames were sent that it cannot see yet.
+    /// Whether frames were sent that the peer cannot see yet.
     unpublished: bool,
-    /// No session is offered before.
+    /// Earliest time of the next offer.
     not_before_ns: u64,
-    /// How far it is with what it was sent, and since when.
+    /// The peer's position in the frames sent to it, and since when.
     behind: Option<u64>,
     behind_ns: u64,
     statistics: SharedPeerStatistics,
@@ -81,18 +81,18 @@ impl Peer {
         }
     }
 
-    /// Whether this is another life than the one before, or the first, or the last.
+    /// Returns whether the peer's life has begun, changed or ended.
     pub(super) fn differs(&self, seen: Option<Sight>) -> bool {
         seen.map_or(0, |seen| seen.present) != self.life
     }
 
-    /// It begins, in whatever life.
+    /// Begins with a new life of the peer.
     pub(super) fn meet(&mut self, seen: Sight) {
         self.life = seen.present;
         self.address = address_of(seen.identity);
     }
 
-    /// It is gone.
+    /// Ends with the peer's life.
     pub(super) fn part(&mut self) {
         self.life = 0;
         self.outbound.end();
@@ -100,7 +100,7 @@ impl Peer {
         (self.unpublished, self.not_before_ns) = (false, 0);
     }
 
-    /// Offers and takes up sessions. `own` is this member's present life.
+    /// Offers and accepts sessions. `own` is this member's current life.
     pub(super) fn attend(&mut self, own: u64, now_ns: u64) {
         if self.outbound.attend(own, self.life) {
             self.unpublished = false;
@@ -136,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// Whether frames can be sent to it.
+    /// Returns whether frames can be sent to the peer.
     pub(super) fn is_open(&self) -> bool {
         self.outbound.is_open()
     }
@@ -152,7 +152,7 @@ impl Peer {
         self.inbound.has_next()
     }
 
-    /// Hands over the next frame. Its beginning is copied to `private`.
+    /// Passes the next frame on. Its beginning is copied to `private`.
     pub(super) fn take(
         &mut self,
         lengths: &std::ops::RangeInclusive<usize>,
@@ -187,15 +187,15 @@ impl Peer {
         taken
     }
 
-    /// Lets it use again what was taken.
+    /// Returns the space of taken frames to the peer.
     pub(super) fn release(&mut self) {
         if let Some(mut consumer) = self.inbound.consumer() {
-            // It is told by what it looks at.
+            // The peer polls, so no wake-up is sent.
             let _ = consumer.release();
         }
     }
 
-    /// What it wrote made no sense: it begins anew, after a while.
+    /// Ends the session after an invalid record. A new one may begin after a while.
     pub(super) fn break_off(&mut self, now_ns: u64) {
         self.inbound.end();
         self.not_before_ns = now_ns + PENANCE_NS;
@@ -210,7 +210,7 @@ fn hand_over(private: &[u8], rest: Gather<'_>, offload: Offload, handler: impl F
     });
 }
 
-/// A hardware address as a member's identity.
+/// Encodes a hardware address as a member's identity.
 pub(super) fn identity_of(address: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = address;
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])

@@ -1,14 +1,14 @@
-//! A frame as a record of a segment's ring: eight bytes that say what is left to whom, and
+//! A frame as a record in a segment's ring: eight bytes of offload metadata, then
 //! the frame.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Checksum, Offload};
 
-/// The one kind of record there is.
+/// The only kind of record.
 pub(super) const FRAME: u16 = 1;
 
-/// What precedes a frame.
+/// The metadata before a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Preface {
@@ -18,7 +18,7 @@ pub(super) struct Preface {
     reserved_too: u32,
 }
 
-/// Bytes of a preface.
+/// Length of a preface in bytes.
 pub(super) const PREFACE: usize = size_of::<Preface>();
 const _: () = assert!(PREFACE == 8);
 
@@ -36,7 +36,7 @@ impl Preface {
         }
     }
 
-    /// What a preface says, whoever wrote it.
+    /// Decodes a preface from a possibly hostile peer.
     pub(super) fn offload(self) -> Option<Offload> {
         let checksum = match self.checksum {
             0 => Checksum::Complete,
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefaces_say_what_they_were_made_of() {
+    fn preface_round_trips() {
         for checksum in [Checksum::Complete, Checksum::Partial, Checksum::Verified] {
             let offload = Offload {
                 checksum,

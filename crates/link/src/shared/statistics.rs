@@ -1,49 +1,49 @@
-//! What a link over a segment has carried and dropped, and why.
+//! Counters of a link over a segment: frames carried, and frames dropped by reason.
 
-/// Counters of a link, since it was made.
+/// Counters of a link since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedStatistics {
-    /// Frames sent to all members because nobody knew better.
+    /// Frames sent to all members because their destination was unknown.
     pub flooded: u64,
-    /// Frames not sent because no member is there to receive them.
+    /// Frames not sent because no member is present.
     pub unreachable: u64,
     /// Frames not sent, or dropped, because of their length.
     pub bad_length: u64,
-    /// Frames given back because a member makes no room.
+    /// Frames given back because a member's ring is full.
     pub full: u64,
-    /// Group frames not sent to a member because it makes no room.
+    /// Multicast frames not sent to a member because its ring is full.
     pub group_frames_dropped: u64,
-    /// Records dropped because they are no frames.
+    /// Records dropped because they are not valid frames.
     pub malformed: u64,
-    /// Times a member's ring held nonsense, and was begun anew.
+    /// Sessions ended because a member's ring was invalid.
     pub broken: u64,
-    /// Hardware addresses not learned because too many are known.
+    /// Hardware addresses not learnt because the table is full.
     pub not_learned: u64,
-    /// Times this member's number was taken by another one, as happens to one that did
-    /// nothing for long.
+    /// Number of times that another member took this member's number, after a long
+    /// pause of this one.
     pub evicted: u64,
 }
 
-/// Counters of one member, since this end of the link was made.
+/// Counters of one member since this end of the link was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedPeerStatistics {
-    /// Frames put into its ring.
+    /// Frames put into the member's ring.
     pub frames_sent: u64,
-    /// Frames taken out of its ring.
+    /// Frames taken from the member's ring.
     pub frames_received: u64,
-    /// Sessions begun with it, in either direction.
+    /// Sessions with the member, in either direction.
     pub sessions: u64,
 }
 
-/// What a link knows of another member.
+/// A link's facts about another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedPeerInfo {
-    /// Its number.
+    /// The member's number.
     pub member: usize,
-    /// Its hardware address.
+    /// The member's hardware address.
     pub address: [u8; 6],
-    /// Whether frames can be sent to it, and come from it.
+    /// Whether frames can flow to and from the member.
     pub is_connected: bool,
-    /// What was exchanged.
+    /// The member's counters.
     pub statistics: SharedPeerStatistics,
 }

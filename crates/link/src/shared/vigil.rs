@@ -1,27 +1,27 @@
-//! Who lives: what the slots of a segment say, looked at over time.
+//! Recognises living members from the slots of a segment over time.
 //!
-//! Clocks of other members are not known here, only that their beats go on.
+//! The clocks of members are unrelated. Only a changing beat counter shows life.
 
 use toehold_shm::ring::segment::{Segment, Sight};
 
-/// How often a member says that it lives, in nanoseconds.
+/// Interval of this member's beats, in nanoseconds.
 pub(super) const BEAT_NS: u64 = 50_000_000;
-/// Whoever has said nothing for so long is gone, in nanoseconds: a machine that is held up
-/// for less keeps its place.
+/// Time without a beat after which a member is gone, in nanoseconds. A machine that
+/// stops for less keeps its number.
 pub const STALE_NS: u64 = 3_000_000_000;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Watched {
     seen: Sight,
-    /// When it changed last, or was looked at first.
+    /// When the slot changed last, or was first read.
     since_ns: u64,
-    /// Whether it changed at all since it was looked at first: what a dead member has left
+    /// Whether the slot has changed since it was first read. A dead member's slot
     /// does not.
     moved: bool,
     known: bool,
 }
 
-/// What is known of each member.
+/// Observations of all members' slots.
 #[derive(Debug)]
 pub(super) struct Vigil {
     slots: Vec<Watched>,
@@ -34,14 +34,14 @@ impl Vigil {
         }
     }
 
-    /// Looks at all slots.
+    /// Reads all slots.
     pub(super) fn look(&mut self, segment: &Segment, now_ns: u64) {
         for (member, watched) in self.slots.iter_mut().enumerate() {
             watched.note(segment.slot(member).look(), now_ns);
         }
     }
 
-    /// The member that lives in a slot, if one does.
+    /// Returns the member that lives in a slot, if there is one.
     pub(super) fn living(&self, member: usize, now_ns: u64) -> Option<Sight> {
         let watched = self.slots.get(member)?;
         let Sight { owner, present, .. } = watched.seen;
@@ -49,7 +49,8 @@ impl Vigil {
         lives.then_some(watched.seen)
     }
 
-    /// Who has to be replaced to have a slot: nobody (0), or one that is gone.
+    /// Returns the owner that may be replaced in a slot: 0 for a free one, or a
+    /// member that is gone.
     pub(super) fn replaceable(&self, member: usize, now_ns: u64) -> Option<u64> {
         let watched = self.slots.get(member)?;
         (watched.seen.owner == 0 || watched.is_stale(now_ns)).then_some(watched.seen.owner)
@@ -85,12 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_beats_lives_and_only_what_stopped_is_replaced() {
+    fn beating_member_lives_and_stopped_member_is_replaceable() {
         let mut vigil = Vigil::new(1);
         vigil.slots[0].note(sight(7, 1), 10);
         assert_eq!((vigil.living(0, 10), vigil.replaceable(0, 10)), (None, None));
         vigil.slots[0].note(sight(7, 1), STALE_NS + 10);
-        assert_eq!(vigil.replaceable(0, STALE_NS + 10), Some(7), "left by a dead one");
+        assert_eq!(
+            vigil.replaceable(0, STALE_NS + 10),
+            Some(7),
+            "a dead member's slot"
+        );
         vigil.slots[0].note(sight(7, 2), STALE_NS + 20);
         assert_eq!(vigil.living(0, STALE_NS + 20), Some(sight(7, 2)));
         assert_eq!(vigil.replaceable(0, STALE_NS + 20), None);
@@ -100,7 +105,11 @@ mod tests {
         let mut half = sight(8, 4);
         half.present = 7;
         vigil.slots[0].note(half, STALE_NS + 40);
-        assert_eq!(vigil.living(0, STALE_NS + 40), None, "not there yet");
+        assert_eq!(
+            vigil.living(0, STALE_NS + 40),
+            None,
+            "the member has not beaten yet"
+        );
         assert_eq!(vigil.living(1, 0), None);
     }
 }

@@ -21,7 +21,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The beginning of a frame with a TCP segment, without its checksums.
+/// Returns the beginning of a frame with a TCP segment, without checksums.
 fn frame(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Vec<u8> {
     let mut bytes = vec![0; 80];
     let is_v4 = source.0.is_ipv4();
@@ -53,7 +53,7 @@ fn frame(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Vec<u8> {
             ..ipv6::Header::new(src, dst)
         }
         .emit(&mut bytes[at..]),
-        _ => unreachable!("both of one family"),
+        _ => unreachable!("both addresses have one family"),
     };
     bytes[at..at + 2].copy_from_slice(&source.1.to_be_bytes());
     bytes[at + 2..at + 4].copy_from_slice(&destination.1.to_be_bytes());
@@ -69,10 +69,10 @@ fn addresses() -> impl Strategy<Value = [IpAddr; 2]> {
 }
 
 proptest! {
-    /// Whoever sends a frame, and whichever way it goes, finds the shard that the stack
-    /// finds which has the connection's addresses and ports and no frame.
+    /// Frames of both ends and directions give the shard that the stack finds from
+    /// the connection's addresses and ports alone.
     #[test]
-    fn both_ends_and_both_directions_find_the_same_shard(
+    fn both_ends_and_directions_give_one_shard(
         [one, other] in addresses(),
         ports: [u16; 2],
         key: u128,
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_have_a_connection_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..3) {
+    fn flow_of_any_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..3) {
         let mut bytes = bytes;
         if let Some(ethertype) = bytes.get_mut(12..14) {
             match kind {
@@ -104,7 +104,8 @@ proptest! {
         prop_assert!(connection.is_none() || connection == Flow::of_packet(&bytes));
     }
 
-    /// Datagrams have the ends that they say, and what has no ports only its addresses.
+    /// Datagrams have their ends as a flow. Packets without ports have their
+    /// addresses only.
     #[test]
     fn packets_of_all_kinds_have_a_flow([one, other] in addresses(), ports: [u16; 2], kind: u8) {
         let mut bytes = frame((one, ports[0]), (other, ports[1]));
@@ -116,7 +117,7 @@ proptest! {
         prop_assert_eq!(Flow::of_packet(&bytes), Some(flow));
         prop_assert_eq!(Flow::of_frame(&bytes).is_some(), has_ports);
         if is_v4 {
-            // The first of several fragments, which has ports, and one further on, which has none.
+            // The first of several fragments, with ports, and a later one without.
             for fragment in [[0x20, 0], [0, 9]] {
                 bytes[20..22].copy_from_slice(&fragment);
                 let flow = Flow::between((octets(one), 0), (octets(other), 0));
@@ -128,10 +129,10 @@ proptest! {
 }
 
 #[test]
-fn connections_are_spread_evenly_whatever_they_have_in_common() {
+fn related_connections_are_spread_evenly() {
     const CONNECTIONS: u32 = 16_000;
     let server = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
-    // Ports in a row from one client, and clients in a row from one port.
+    // Consecutive ports of one client, and consecutive clients with one port.
     let client = |number: u32, many: bool| {
         let address = Ipv4Addr::from(0x0a00_0100 + if many { number } else { 0 });
         let port = if many { 4000 } else { 32_768 + number as u16 };
@@ -146,7 +147,7 @@ fn connections_are_spread_evenly_whatever_they_have_in_common() {
                 shards[usize::from(steering.shard_of(&flow))] += 1;
             }
             let expected = CONNECTIONS / u32::from(count);
-            // Seven standard deviations of what chance does.
+            // Seven standard deviations of chance.
             let slack = 7 * expected.isqrt();
             assert!(
                 shards.iter().all(|&shard| shard.abs_diff(expected) < slack),
@@ -157,7 +158,7 @@ fn connections_are_spread_evenly_whatever_they_have_in_common() {
 }
 
 #[test]
-fn another_key_is_another_spread() {
+fn other_key_gives_other_spread() {
     let server = ([1; 16], 80);
     let differ = (0..1000).filter(|&port| {
         let flow = Flow::between(server, ([2; 16], port));
@@ -168,7 +169,7 @@ fn another_key_is_another_spread() {
 }
 
 #[test]
-fn what_is_not_plainly_a_segment_or_datagram_belongs_to_all() {
+fn unclear_packet_has_no_shard() {
     let v4 = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
     let plain = frame((v4(1), 1000), (v4(2), 80));
@@ -190,13 +191,13 @@ fn what_is_not_plainly_a_segment_or_datagram_belongs_to_all() {
     assert_eq!(
         changed(&plain, 23, protocol::UDP),
         Flow::of_frame(&plain),
-        "a datagram"
+        "a datagram has a shard"
     );
     // A fragment header, and an IPv4 packet in its place.
     for (at, value) in [(20, 44), (14, 0x45)] {
         assert_eq!(changed(&plain_v6, at, value), None, "byte {at}");
     }
-    // Options in front of the ports, which are not there then.
+    // IP options where the ports would be, so that the ports are missing.
     assert_eq!(changed(&plain, 14, 0x4f), None);
     for len in 0..38 {
         assert_eq!(Flow::of_frame(&plain[..len]), None, "{len} bytes");
@@ -204,7 +205,7 @@ fn what_is_not_plainly_a_segment_or_datagram_belongs_to_all() {
 }
 
 #[test]
-fn there_is_no_shard_beyond_the_last() {
+fn shard_beyond_count_is_invalid() {
     let valid = |index, count| {
         Steering {
             index,

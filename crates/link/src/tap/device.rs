@@ -25,7 +25,7 @@ struct Request {
 }
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
-/// Whether a device is made, or gets one more queue.
+/// Whether to create a device or another queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attach {
     Create,
@@ -33,7 +33,7 @@ pub(super) enum Attach {
 }
 
 impl Device {
-    /// Makes a device, or opens a queue, in the namespace of the calling thread.
+    /// Creates a device, or opens a queue, in the namespace of the calling thread.
     pub(super) fn open(settings: &TapSettings, attach: Attach) -> Result<Device, TapError> {
         let name = &settings.name;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -48,9 +48,10 @@ impl Device {
             flags: flags_of(settings, attach),
             unused: [0; 22],
         };
-        // The name was checked: it leaves room for the zero at its end.
+        // The name was checked and leaves room for its terminating zero.
         request.name[..name.len()].copy_from_slice(name.as_bytes());
-        // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which this is.
+        // SAFETY: TUNSETIFF reads and writes a `struct ifreq`. `request` has its
+        // layout and outlives the call.
         unsafe { device.control(libc::TUNSETIFF, (&raw mut request).cast()) }.map_err(
             |error| match error {
                 Errno::PERM | Errno::ACCESS => TapError::NotPermitted(name.clone()),
@@ -61,14 +62,15 @@ impl Device {
         )?;
         if settings.vnet_header {
             let mut len = HEADER_LEN as libc::c_int;
-            // SAFETY: TUNSETVNETHDRSZ reads an int.
+            // SAFETY: TUNSETVNETHDRSZ reads an int. `len` is one and outlives the
+            // call.
             unsafe { device.control(libc::TUNSETVNETHDRSZ, (&raw mut len).cast()) }
                 .map_err(|error| system("set the header", name, error))?;
         }
         Ok(device)
     }
 
-    /// The queue behind a descriptor from another process.
+    /// Returns the queue of a descriptor from another process.
     pub(super) fn from_fd(descriptor: OwnedFd) -> Device {
         Device { descriptor }
     }
@@ -77,13 +79,13 @@ impl Device {
         self.descriptor
     }
 
-    /// Tells the kernel what it may leave to this end, as far as it knows it; returns
-    /// what that is.
+    /// Tells the kernel which work it may leave to this end. Returns the offloads
+    /// that the kernel knows.
     pub(super) fn set_offloads(&self, wanted: Offloads) -> Offloads {
         let mut offloads = wanted.consistent();
         loop {
             let flags = offloads.flags() as usize as *mut libc::c_void;
-            // SAFETY: the argument of TUNSETOFFLOAD is a number.
+            // SAFETY: TUNSETOFFLOAD takes a number in place of a pointer.
             if unsafe { self.control(libc::TUNSETOFFLOAD, flags) }.is_ok() {
                 return offloads;
             }
@@ -94,18 +96,20 @@ impl Device {
         }
     }
 
-    /// Plugs the cable in or out.
+    /// Switches the carrier on or off.
     pub(super) fn set_carrier(&self, carrier: bool) -> Result<(), Errno> {
         let mut carrier = libc::c_int::from(carrier);
-        // SAFETY: TUNSETCARRIER reads an int.
+        // SAFETY: TUNSETCARRIER reads an int. `carrier` is one and outlives the
+        // call.
         unsafe { self.control(libc::TUNSETCARRIER, (&raw mut carrier).cast()) }
     }
 
     /// # Safety
     ///
-    /// `argument` is what the request takes.
+    /// `argument` is valid for the request, for this call.
     unsafe fn control(&self, request: libc::Ioctl, argument: *mut libc::c_void) -> Result<(), Errno> {
-        // SAFETY: the descriptor is open, and the caller vouches for the argument.
+        // SAFETY: `self` keeps the descriptor open, and the caller guarantees a
+        // valid argument.
         match unsafe { libc::ioctl(self.descriptor.as_raw_fd(), request, argument) } {
             -1 => Err(last_error()),
             _ => Ok(()),
@@ -128,10 +132,10 @@ fn flags_of(settings: &TapSettings, attach: Attach) -> libc::c_short {
         flags |= libc::IFF_MULTI_QUEUE;
     }
     if attach == Attach::Create {
-        // Somebody else's device is not taken over.
+        // An existing device is not taken over.
         flags |= libc::IFF_TUN_EXCL;
     }
-    // The highest bit is one of them.
+    // The highest bit is a flag as well.
     flags as libc::c_short
 }
 

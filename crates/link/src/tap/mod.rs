@@ -1,12 +1,13 @@
-//! A TAP device: a network interface of the kernel whose cable ends in this process.
+//! A TAP device: a network interface of the kernel with its other end in this
+//! process.
 //!
-//! What is transmitted here, the kernel receives; what the kernel sends over the
-//! interface is received here. Super-frames cross in both directions unsegmented,
-//! checksums stay undone, as between a driver and a network card (`vnet.rs`).
+//! The kernel receives frames that are transmitted here, and the link receives
+//! frames that the kernel sends. Super-frames cross in both directions uncut and
+//! checksums stay partial, as between a driver and a network card (`vnet/`).
 //!
-//! The device lasts as long as its descriptors. What somebody else does to it (sets it
-//! down, deletes it) is a counted drop or [`Unreachable`](crate::TransmitError::Unreachable),
-//! never an end of the process.
+//! The device lasts as long as its descriptors. If another program sets it down or
+//! deletes it, the result is a counted drop or
+//! [`Unreachable`](crate::TransmitError::Unreachable). It never ends the process.
 
 mod device;
 mod error;

@@ -1,9 +1,9 @@
-//! What the kernel leaves to the other end of a TAP device.
+//! Work that the kernel leaves to the other end of a TAP device.
 
 use serde::{Deserialize, Serialize};
 
-/// What the kernel may hand over unfinished. One without checksums is none: the kernel
-/// fills checksums in when it cuts a super-frame.
+/// Kinds of frames that the kernel may pass unfinished. Super-frames need
+/// `checksum`: the kernel fills checksums in when it cuts a super-frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offloads {
     /// Checksums of TCP and UDP.
@@ -12,14 +12,14 @@ pub struct Offloads {
     pub tcp_v4: bool,
     /// Super-frames of TCP over IPv6.
     pub tcp_v6: bool,
-    /// Super-frames of TCP that reports congestion (RFC 3168).
+    /// Super-frames of TCP with ECN (RFC 3168).
     pub tcp_ecn: bool,
     /// Super-frames of UDP, over IPv4 and IPv6 (Linux 6.2 on).
     pub udp: bool,
 }
 
 impl Offloads {
-    /// Everything.
+    /// All offloads.
     pub const ALL: Offloads = Offloads {
         checksum: true,
         tcp_v4: true,
@@ -28,7 +28,7 @@ impl Offloads {
         udp: true,
     };
 
-    /// Nothing: frames arrive finished and of MTU at most.
+    /// No offloads: frames arrive complete and at most as long as the MTU.
     pub const NONE: Offloads = Offloads {
         checksum: false,
         tcp_v4: false,
@@ -37,7 +37,7 @@ impl Offloads {
         udp: false,
     };
 
-    /// Without what makes no sense without something else.
+    /// Removes offloads that need a missing one.
     pub(super) fn consistent(self) -> Offloads {
         let tcp = self.tcp_v4 || self.tcp_v6;
         Offloads {
@@ -49,7 +49,8 @@ impl Offloads {
         }
     }
 
-    /// With one less, the one that the fewest kernels offer. `None` if none was left.
+    /// Removes the offload that the fewest kernels have. Returns `None` if none was
+    /// left.
     pub(super) fn reduced(mut self) -> Option<Offloads> {
         let order = [
             &mut self.udp,
@@ -63,7 +64,7 @@ impl Offloads {
         Some(self)
     }
 
-    /// As the kernel writes it.
+    /// Encodes the offloads for the kernel.
     pub(super) fn flags(self) -> libc::c_uint {
         let Offloads {
             checksum,
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_given_up_one_by_one() {
+    fn reduced_gives_offloads_up_one_by_one() {
         let mut offloads = Offloads::ALL;
         let mut flags = vec![offloads.flags()];
         while let Some(fewer) = offloads.reduced() {
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_without_checksums() {
+    fn offloads_without_checksums_are_none() {
         let without = Offloads {
             checksum: false,
             ..Offloads::ALL

@@ -10,30 +10,31 @@ use crate::interface::{Interface, Namespace};
 use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
 use crate::{Capabilities, Link, Received, Transmit, TransmitError, Transmitter};
 
-/// A TAP device, or one of its queues, as a link.
+/// A link over a TAP device or one of its queues.
 #[derive(Debug)]
 pub struct Tap {
     queue: Queue<Device>,
     description: TapDescription,
     statistics: TapStatistics,
-    /// The interface was deleted.
+    /// Whether the interface was deleted.
     gone: bool,
-    /// The last frame found no memory.
+    /// Whether the last frame found no memory.
     full: bool,
 }
 
 impl Tap {
-    /// Makes a device in the namespace, and gives it address and MTU. It is down, and
-    /// has a carrier; the handle of the interface is for the rest.
+    /// Creates a device in the namespace with its address and MTU. The device is
+    /// down and has a carrier. The returned interface configures the rest.
     ///
     /// # Errors
     ///
-    /// The settings are impossible, the name is taken, or the right is missing.
+    /// If the settings are impossible, the name is taken, or the process lacks the
+    /// right.
     pub fn create(settings: &TapSettings, namespace: &Namespace) -> Result<(Tap, Interface), TapError> {
         settings.check()?;
         let device = namespace.run(|| Device::open(settings, Attach::Create))??;
         let mut interface = Interface::open(namespace, &settings.name)?;
-        // What is left undone has to be told.
+        // A frame without this header cannot describe unfinished work.
         let wanted = match settings.vnet_header {
             true => settings.offloads,
             false => Offloads::NONE,
@@ -65,13 +66,13 @@ impl Tap {
         }
     }
 
-    /// One more queue of the same device, for another thread. The kernel sends the
-    /// frames of a flow to the queue that the flow's other direction came from.
+    /// Opens another queue of the device, for another thread. The kernel sends a
+    /// flow's frames to the queue that its other direction came from.
     ///
     /// # Errors
     ///
-    /// The device was not made for several queues, is not in this namespace, or the
-    /// right is missing.
+    /// If the device was not created for several queues, is not in this namespace,
+    /// or the process lacks the right.
     pub fn another_queue(&self, namespace: &Namespace) -> Result<Tap, TapError> {
         let settings = TapSettings {
             vnet_header: self.description.vnet_header,
@@ -82,29 +83,29 @@ impl Tap {
         Ok(Tap::new(device, self.description.clone()))
     }
 
-    /// Gives the queue away, to be driven by another process.
+    /// Takes the queue apart, so that another process can drive it.
     pub fn into_parts(self) -> (OwnedFd, TapDescription) {
         (self.queue.device.into_fd(), self.description)
     }
 
-    /// The queue that [`Tap::into_parts`] gave away. A descriptor of something else
-    /// carries no frames, and nothing worse.
+    /// Creates a link from the parts of [`Tap::into_parts`]. A descriptor of
+    /// another kind carries no frames and does no harm.
     ///
     /// # Errors
     ///
-    /// The descriptor cannot be made non-blocking.
+    /// If the descriptor cannot be made non-blocking.
     pub fn from_parts(descriptor: OwnedFd, description: TapDescription) -> Result<Tap, TapError> {
         let name = &description.name;
         rustix::io::ioctl_fionbio(&descriptor, true).map_err(|error| system("set the mode", name, error))?;
         Ok(Tap::new(Device::from_fd(descriptor), description))
     }
 
-    /// The device as it was made.
+    /// The device's description when it was created.
     pub fn description(&self) -> &TapDescription {
         &self.description
     }
 
-    /// What was carried and dropped.
+    /// The queue's counters.
     pub fn statistics(&self) -> TapStatistics {
         let Counts {
             frames_received,
@@ -131,17 +132,18 @@ impl Tap {
         }
     }
 
-    /// Whether the interface was deleted. The link carries nothing any more.
+    /// Returns whether the interface was deleted. The link then carries no frames
+    /// any more.
     pub fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// Tells the kernel whether the cable is plugged in. Without it, routes over the
-    /// interface are not used.
+    /// Tells the kernel whether the interface has a carrier. Without one, routes
+    /// over the interface are not used.
     ///
     /// # Errors
     ///
-    /// The interface was deleted, or the kernel is older than 5.0.
+    /// If the interface was deleted, or the kernel is older than 5.0.
     pub fn set_carrier(&self, carrier: bool) -> Result<(), TapError> {
         self.queue
             .device
@@ -213,8 +215,8 @@ impl Transmitter for Tap {
 }
 
 impl Link for Tap {
-    /// The kernel takes super-frames and unfinished checksums whatever was obtained for
-    /// the other direction. It drops frames when it cannot keep up.
+    /// The kernel takes super-frames and partial checksums, independently of the
+    /// offloads for the other direction. It drops frames when it cannot keep up.
     fn capabilities(&self) -> Capabilities {
         let TapDescription {
             mtu, super_frames, ..
@@ -247,16 +249,18 @@ impl Link for Tap {
         count
     }
 
-    /// Frames went to the kernel one by one.
+    /// Does nothing: the kernel has every frame already.
     fn flush(&mut self) {}
 
-    /// `None` once the interface was deleted: its descriptor would be readable forever.
+    /// Returns `None` once the interface was deleted: its descriptor would stay
+    /// readable for ever.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (!self.gone).then(|| self.queue.device.as_fd())
     }
 
-    /// Nothing has to be announced: a frame that waits makes the descriptor readable.
-    /// But nothing tells when the kernel has memory again.
+    /// Returns `false` while a frame waits for memory, as nothing tells when there
+    /// is some. Otherwise sleep needs no announcement: a waiting frame makes the
+    /// descriptor readable.
     fn prepare_sleep(&mut self) -> bool {
         !std::mem::take(&mut self.full)
     }

@@ -1,4 +1,4 @@
-//! What is asked of a TAP device, and what came of it.
+//! Settings of a TAP device, and the description of a created one.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,11 @@ use crate::interface;
 
 /// The kernel's bounds of a TAP device's MTU, in bytes.
 pub const MIN_MTU: u16 = 68;
-/// See [`MIN_MTU`]: an Ethernet header more is the longest packet there is.
+/// The largest MTU of a TAP device in bytes: with an Ethernet header it gives the
+/// longest packet.
 pub const MAX_MTU: u16 = 65_521;
 
-/// What is asked of a TAP device.
+/// Settings of a TAP device.
 ///
 /// ```
 /// use toehold_link::tap::TapSettings;
@@ -21,26 +22,26 @@ pub const MAX_MTU: u16 = 65_521;
 pub struct TapSettings {
     /// The interface's name, which must be free.
     pub name: String,
-    /// The hardware address of this end, as [`Link::address`](crate::Link::address)
-    /// reports it.
+    /// The hardware address of this end, which
+    /// [`Link::address`](crate::Link::address) reports.
     pub address: [u8; 6],
-    /// The hardware address of the kernel's end; chosen by the kernel if there is none.
+    /// The hardware address of the kernel's end; `None` lets the kernel choose.
     pub interface_address: Option<[u8; 6]>,
     /// Largest IP packet, in bytes: [`MIN_MTU`] to [`MAX_MTU`]. IPv6 needs 1280.
     pub mtu: u16,
-    /// Whether frames have a virtio-net header: without, neither super-frames nor
-    /// unfinished checksums cross in either direction.
+    /// Whether frames have a virtio-net header. Without it, neither super-frames
+    /// nor partial checksums cross in either direction.
     pub vnet_header: bool,
-    /// Whether super-frames are handed to the kernel whole. Without, they are cut here.
+    /// Whether the kernel gets super-frames whole. Otherwise they are cut here.
     pub super_frames: bool,
-    /// What the kernel may leave to this end, as far as it offers it.
+    /// Offloads that the kernel may use, as far as it knows them.
     pub offloads: Offloads,
     /// Whether the device may have more than one queue.
     pub multi_queue: bool,
 }
 
 impl TapSettings {
-    /// All that the kernel offers, with one queue and MTU 1500.
+    /// Returns settings with all offloads, one queue and MTU 1500.
     pub fn new(name: &str, address: [u8; 6]) -> TapSettings {
         TapSettings {
             name: name.to_owned(),
@@ -54,11 +55,11 @@ impl TapSettings {
         }
     }
 
-    /// Whether a device can be like this at all.
+    /// Checks that a device can have these settings.
     ///
     /// # Errors
     ///
-    /// What is impossible.
+    /// The impossible setting.
     pub fn check(&self) -> Result<(), TapError> {
         interface::check_name(&self.name)?;
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
@@ -71,22 +72,22 @@ impl TapSettings {
     }
 }
 
-/// A TAP device as it was made: what another process needs, beside the descriptor, to
-/// drive it.
+/// Description of a created TAP device. Another process needs it with the
+/// descriptor to drive the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapDescription {
     /// The interface's name.
     pub name: String,
     /// The hardware address of this end.
     pub address: [u8; 6],
-    /// Largest IP packet when the device was made, in bytes.
+    /// Largest IP packet at creation, in bytes.
     pub mtu: u16,
     /// Whether frames have a virtio-net header.
     pub vnet_header: bool,
-    /// Whether super-frames are handed to the kernel whole.
+    /// Whether the kernel gets super-frames whole.
     pub super_frames: bool,
-    /// What the kernel leaves to this end.
+    /// Offloads that the kernel uses.
     pub offloads: Offloads,
-    /// Whether there may be more queues.
+    /// Whether the device may have more queues.
     pub multi_queue: bool,
 }

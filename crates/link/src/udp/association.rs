@@ -1,28 +1,31 @@
-//! What two nodes agree on before frames flow: a random token each, which datagrams to
-//! its maker have to carry.
+//! The agreement of two nodes before frames flow. Each has a random token, which
+//! datagrams to it must carry.
 //!
-//! Whoever carries a token has seen the hello that it came in. So a token that is made
-//! anew for each introduction tells a peer's new life from recordings of an old one, and
-//! no clock and no memory of the past is needed. A peer's hello with a token of the past
-//! disturbs nothing: it is answered with a new token, and the present association goes on
-//! until that one comes back.
-//! An association begins with a token that came back, and in no other way. A hello that
-//! carries the present token and hands over another one than it did proves nothing: it may
-//! answer a recording of this node's own hello, which an attacker has sent to the peer.
-//! A hello without a token is answered, unless the peer's present life has sent it before.
+//! A node that carries a token has seen the hello with it. Each introduction has a
+//! new token. It therefore tells a peer's new life from recordings of an old one,
+//! without a clock or a memory of the past. A hello with an old token disturbs
+//! nothing. It is answered with a new token, and the current association goes on
+//! until that token comes back.
+//!
+//! Only a token that came back begins an association. A hello with the current
+//! token may hand over another token. That proves nothing: the hello may answer a
+//! recording of this node's own hello, which an attacker has sent to the peer. A
+//! hello without a token is answered, unless it is older than the peer's current
+//! life.
 
-/// Sequence numbers behind the highest one that may still arrive.
+/// Number of sequence numbers behind the highest one that may still arrive.
 const WINDOW: u64 = 1024;
 
 /// A token handed to a peer, and the datagrams that came with it.
 #[derive(Debug)]
 pub(super) struct Inbound {
     token: u64,
-    /// The life of the peer that the token came back from.
+    /// The life of the peer that returned the token.
     sender: u32,
-    /// The next sequence number if nothing overtakes anything.
+    /// The next sequence number if the order is kept.
     next: u64,
-    /// Which of the [`WINDOW`] numbers before `next` have come, by number modulo.
+    /// Bit map of received numbers among the [`WINDOW`] before `next`, by number
+    /// modulo `WINDOW`.
     seen: [u64; (WINDOW / 64) as usize],
 }
 
@@ -36,7 +39,8 @@ impl Inbound {
         }
     }
 
-    /// Notes a datagram. False if it has come before, or is too old to tell.
+    /// Notes a datagram. Returns `false` if it has come before, or is too old to
+    /// tell.
     pub(super) fn accept(&mut self, sequence: u64) -> bool {
         if sequence == u64::MAX || sequence.saturating_add(WINDOW) < self.next {
             return false;
@@ -68,35 +72,35 @@ impl Inbound {
 /// This node's side of an association with a peer.
 #[derive(Debug, Default)]
 pub(super) struct Association {
-    /// Of the peer's present life.
+    /// The token of the peer's current life.
     current: Option<Inbound>,
-    /// Handed out and not yet seen again.
+    /// The token handed out that has not come back yet.
     offered: Option<Inbound>,
-    /// What the peer wants to see.
+    /// The token that the peer expects.
     outbound: Option<u64>,
 }
 
-/// What a datagram's token says.
+/// The judgement of a datagram by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It belongs to the present association.
+    /// The datagram belongs to the current association.
     Current,
-    /// It is the first of a new one.
+    /// The datagram is the first of a new association.
     Fresh,
-    /// It came before.
+    /// The datagram came before.
     Replayed,
-    /// It is none that is known now.
+    /// The token is unknown.
     Unknown,
 }
 
 impl Association {
-    /// The peer's token, if there is an association.
+    /// Returns the peer's token, if there is an association.
     pub(super) fn outbound(&self) -> Option<u64> {
         self.outbound
     }
 
-    /// Judges a datagram that is authentic, if there is a key. `sender` names the life of the
-    /// peer that it is of.
+    /// Judges a datagram that is authentic, if there is a key. `sender` names the
+    /// life of the peer that sent it.
     pub(super) fn judge(&mut self, sender: u32, token: u64, sequence: u64) -> Verdict {
         if let Some(current) = self.current.as_mut().filter(|inbound| inbound.token == token) {
             return match current.accept(sequence) {
@@ -109,7 +113,8 @@ impl Association {
                 inbound.accept(sequence);
                 inbound.sender = sender;
                 self.current = Some(inbound);
-                // Its token belongs to another life; the new one comes with a hello.
+                // The peer's token belongs to another life. The new one comes with
+                // a hello.
                 self.outbound = None;
                 Verdict::Fresh
             }
@@ -117,20 +122,20 @@ impl Association {
         }
     }
 
-    /// Whether a hello without a token was sent before a datagram that has come from the same
-    /// life of the peer, which counts all that it sends with one counter.
+    /// Returns whether a hello without a token is older than a datagram from the
+    /// same life of the peer. A peer counts all its datagrams with one counter.
     pub(super) fn is_outdated(&self, sender: u32, sequence: u64) -> bool {
         let current = self.current.as_ref();
         current.is_some_and(|current| current.sender == sender && sequence < current.next)
     }
 
-    /// Takes the token from a hello whose own token was in order.
+    /// Takes the token from a hello with a valid own token.
     pub(super) fn adopt(&mut self, token: u64) {
         self.outbound = Some(token);
     }
 
-    /// The token to hand to the peer: that of the present association, or one to begin
-    /// another.
+    /// Returns the token to hand to the peer: the current association's, or a new
+    /// one to begin another.
     pub(super) fn offer(&mut self, anew: bool, random: impl FnOnce() -> u64) -> u64 {
         match &self.current {
             Some(current) if !anew => current.token,
@@ -142,7 +147,7 @@ impl Association {
         }
     }
 
-    /// The peer is silent: begin again.
+    /// Forgets a silent peer, so that it begins anew.
     pub(super) fn forget(&mut self) {
         *self = Association::default();
     }
@@ -157,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_life_cannot_be_replayed() {
+    fn replay_of_old_life_is_refused() {
         let mut ours = Association::default();
         let first = ours.offer(false, || 11);
         assert_eq!(ours.judge(7, 5, 0), Verdict::Unknown);
@@ -165,12 +170,12 @@ mod tests {
         ours.adopt(100);
         assert_eq!(ours.judge(7, first, 1), Verdict::Current);
         assert_eq!(ours.judge(7, first, 1), Verdict::Replayed);
-        // Somebody says hello who does not know the token.
+        // An attacker says hello without knowing the token.
         let second = ours.offer(true, || 12);
         assert_eq!(
             ours.judge(7, first, 2),
             Verdict::Current,
-            "nothing has changed yet"
+            "the association is unchanged"
         );
         assert_eq!(ours.outbound(), Some(100));
         assert_eq!(ours.judge(7, second, 0), Verdict::Fresh);
@@ -179,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn hello_of_present_life_that_is_overtaken_is_outdated() {
+    fn overtaken_hello_of_current_life_is_outdated() {
         let mut ours = Association::default();
         let token = ours.offer(false, || 11);
-        assert!(!ours.is_outdated(7, 0), "there is no life yet");
+        assert!(!ours.is_outdated(7, 0), "the peer has no life yet");
         ours.judge(7, token, 5);
         assert!(ours.is_outdated(7, 0) && ours.is_outdated(7, 5));
         assert!(!ours.is_outdated(7, 6), "the peer has lost the association");
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_offered_until_it_is_used() {
+    fn token_is_offered_until_used() {
         let mut ours = Association::default();
         let first = ours.offer(false, || 11);
         assert_eq!(ours.offer(true, || 12), first);
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_has_its_bounds() {
+    fn window_accepts_numbers_within_bounds_once() {
         let mut inbound = Inbound::new(1);
         assert!(inbound.accept(5000));
         assert!(inbound.accept(5001 - WINDOW));
@@ -213,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_accepted_twice(steps in proptest::collection::vec((any::<bool>(), 0u64..2500), 1..300)) {
+        fn no_datagram_is_accepted_twice(steps in proptest::collection::vec((any::<bool>(), 0u64..2500), 1..300)) {
             let mut inbound = Inbound::new(1);
             let (mut seen, mut highest) = (HashSet::new(), 0u64);
             for (ahead, distance) in steps {

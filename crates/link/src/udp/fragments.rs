@@ -1,19 +1,19 @@
-//! Putting frames together that were too long for a datagram and cannot be cut.
+//! Reassembles frames that were too long for a datagram and could not be cut.
 //!
-//! Bounded in every respect: frames of one peer under way, fragments of a frame, time.
-//! A frame of which anything is odd is given up.
+//! Frames of a peer, fragments of a frame, and time are all bounded. A frame with
+//! an inconsistent fragment is dropped.
 
 use super::header::Fragment;
 use crate::Checksum;
 
-/// Frames of one peer under way at once; the oldest is given up for another one.
+/// Most incomplete frames of one peer. The oldest makes room for another one.
 const MAX_FRAMES: usize = 4;
-/// Most fragments of a frame: of the longest, in the shortest datagrams.
+/// Most fragments of a frame: of the longest frame, in the shortest datagrams.
 const MAX_FRAGMENTS: usize = 160;
-/// How long the rest of a frame is waited for, in nanoseconds.
+/// Longest wait for the rest of a frame, in nanoseconds.
 const PATIENCE_NS: u64 = 500_000_000;
 
-/// The frames of one peer that are under way.
+/// The incomplete frames of one peer.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     frames: Vec<Partial>,
@@ -24,26 +24,26 @@ struct Partial {
     id: u32,
     bytes: Vec<u8>,
     checksum: Checksum,
-    /// Start and end of what has come.
+    /// Start and end of each received part.
     parts: Vec<(usize, usize)>,
     filled: usize,
     since_ns: u64,
 }
 
-/// What became of a fragment.
+/// The result of taking a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// More is needed.
+    /// More fragments are needed.
     Waiting,
-    /// The frame is whole.
+    /// The frame is complete.
     Whole(Vec<u8>, Checksum),
-    /// It fits nowhere; what it belongs to is given up.
+    /// The fragment is inconsistent. Its frame is dropped.
     Odd,
 }
 
 impl Fragments {
-    /// Takes a fragment in, and returns what became of it, and how many other frames were
-    /// given up for it.
+    /// Takes a fragment. Returns the result, and the number of other frames dropped
+    /// to make room.
     pub(super) fn take(
         &mut self,
         fragment: Fragment,
@@ -100,7 +100,7 @@ impl Fragments {
         (Outcome::Whole(frame.bytes, frame.checksum), given_up)
     }
 
-    /// Gives up frames whose rest has not come in time; returns how many.
+    /// Drops frames whose rest has not come in time. Returns their number.
     pub(super) fn expire(&mut self, now_ns: u64) -> u64 {
         let before = self.frames.len();
         self.frames
@@ -126,7 +126,7 @@ mod tests {
     const WHOLE: Checksum = Checksum::Complete;
 
     #[test]
-    fn a_frame_is_whole_when_its_last_part_has_come() {
+    fn frame_is_whole_after_last_part() {
         let mut fragments = Fragments::default();
         assert_eq!(
             fragments.take(fragment(1, 4, 6), &[4, 5], WHOLE, 0).0,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_fragments_end_a_frame() {
+    fn inconsistent_fragment_drops_frame() {
         let mut fragments = Fragments::default();
         for odd in [
             (fragment(1, 0, 7), Checksum::Complete),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_frames_has_a_bound() {
+    fn number_of_frames_is_bounded() {
         let mut fragments = Fragments::default();
         for id in 0..100 {
             let (outcome, given_up) = fragments.take(fragment(id, 0, 60_000), &[0; 100], WHOLE, 0);
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_gives_the_frame(
+        fn fragments_in_any_order_give_frame(
             bytes in proptest::collection::vec(any::<u8>(), 1..3000), size in 50usize..1000, seed: u64,
         ) {
             let mut parts: Vec<_> = bytes.chunks(size).enumerate().collect();

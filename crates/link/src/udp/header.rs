@@ -1,4 +1,4 @@
-//! What a datagram looks like. All numbers are big-endian.
+//! The format of a datagram. All numbers are big-endian.
 //!
 //! ```text
 //!  0  magic, version, kind      24  tag, if the kind says so (16 bytes)
@@ -19,7 +19,7 @@ const FRAMES: u8 = 0;
 const HELLO: u8 = 1;
 const SEALED: u8 = 0x80;
 
-/// Begins every datagram.
+/// The header of every datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -36,29 +36,30 @@ pub(super) const HEADER_LEN: usize = size_of::<Header>();
 pub(super) const TAG_LEN: usize = 16;
 const _: () = assert!(HEADER_LEN == 28);
 
-/// What a datagram carries.
+/// The content of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Frames,
     Hello,
 }
 
-/// A header that is one, with numbers of this machine.
+/// A valid header with native numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Envelope {
     pub(super) kind: Kind,
     /// Whether a tag follows.
     pub(super) sealed: bool,
     pub(super) fabric: u32,
-    /// What the receiver handed to the sender; zero if the sender knows none.
+    /// The token that the receiver handed to the sender; zero if the sender knows
+    /// none.
     pub(super) token: u64,
-    /// Counts the datagrams to this receiver.
+    /// Counter of the datagrams to this receiver.
     pub(super) sequence: u64,
-    /// A random number of the sender, by which it knows its own datagrams again.
+    /// A random number of the sender, by which it recognises its own datagrams.
     pub(super) sender: u32,
 }
 
-/// Why a header is none.
+/// Reason for which a header is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoHeader {
     Malformed,
@@ -83,7 +84,7 @@ impl Envelope {
         into[..HEADER_LEN].copy_from_slice(header.as_bytes());
     }
 
-    /// The header of a datagram, and what follows it.
+    /// Returns the header of a datagram and the bytes behind it.
     pub(super) fn parse(datagram: &[u8]) -> Result<(Envelope, &[u8]), NoHeader> {
         let (header, rest) = Header::read_from_prefix(datagram).map_err(|_| NoHeader::Malformed)?;
         if header.magic.get() != MAGIC {
@@ -109,11 +110,11 @@ impl Envelope {
     }
 }
 
-/// Introduces a node to another one.
+/// The introduction of a node to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct Hello {
-    /// What datagrams to the sender of this have to carry.
+    /// The token that datagrams to the sender must carry.
     token: U64,
     pub(super) address: [u8; 6],
     flags: u8,
@@ -134,7 +135,7 @@ impl Hello {
         }
     }
 
-    /// A later version may have more behind it.
+    /// Parses a hello. A later version may be longer.
     pub(super) fn parse(bytes: &[u8]) -> Option<Hello> {
         let (hello, _) = Hello::read_from_prefix(bytes).ok()?;
         (hello.address[0] & 1 == 0 && hello.token.get() != 0).then_some(hello)
@@ -149,7 +150,7 @@ impl Hello {
     }
 }
 
-/// In front of each frame or fragment.
+/// The header of each frame or fragment.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RecordHeader {
@@ -162,7 +163,7 @@ pub(super) const RECORD_LEN: usize = size_of::<RecordHeader>();
 const FRAME: u8 = 0;
 const FRAGMENT: u8 = 1;
 
-/// Which part of a frame a fragment is.
+/// The part of a frame that a fragment holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct Fragment {
@@ -179,17 +180,17 @@ const _: () = assert!(RECORD_LEN == 4 && FRAGMENT_LEN == 8);
 pub(super) struct Record {
     pub(super) fragment: Option<Fragment>,
     pub(super) checksum: Checksum,
-    /// Bytes of the frame, or of this part of it.
+    /// Length in bytes of the frame, or of this part of it.
     pub(super) len: usize,
 }
 
 impl Record {
-    /// Bytes in front of the frame's.
+    /// Length in bytes of the record's headers.
     pub(super) fn header_len(&self) -> usize {
         RECORD_LEN + self.fragment.map_or(0, |_| FRAGMENT_LEN)
     }
 
-    /// Appends what comes in front of the frame's bytes.
+    /// Appends the record's headers.
     pub(super) fn emit(&self, into: &mut Vec<u8>) {
         let header = RecordHeader {
             len: ((self.header_len() - RECORD_LEN + self.len) as u16).into(),
@@ -206,7 +207,7 @@ impl Record {
         }
     }
 
-    /// The record that begins here.
+    /// Parses the record at the start of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
         let (header, rest) = RecordHeader::read_from_prefix(bytes).ok()?;
         let content = rest.get(..usize::from(header.len.get()))?;
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_as_it_was_written() {
+    fn header_round_trips() {
         let mut bytes = [0; HEADER_LEN + 3];
         for kind in [Kind::Frames, Kind::Hello] {
             for sealed in [false, true] {
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn other_headers_are_refused() {
+    fn foreign_headers_return_error() {
         let mut bytes = [0; HEADER_LEN];
         envelope().emit(&mut bytes);
         assert_eq!(Envelope::parse(&bytes[1..]), Err(NoHeader::Malformed));
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_names_one_node() {
+    fn hello_requires_token_and_unicast_address() {
         let hello = Hello::new(5, [2, 0, 0, 0, 0, 1], true);
         assert_eq!(Hello::parse(hello.as_bytes()), Some(hello));
         assert!(hello.wants_answer() && hello.token() == 5);
@@ -300,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_read_as_they_were_written(len in 1usize..3000, fragment: Option<(u32, u16, u16)>, checksum in 0usize..3) {
+        fn record_round_trips(len in 1usize..3000, fragment: Option<(u32, u16, u16)>, checksum in 0usize..3) {
             let fragment = fragment.map(|(id, offset, total)| Fragment { id: id.into(), offset: offset.into(), total: total.into() });
             let checksum = [Checksum::Complete, Checksum::Partial, Checksum::Verified][checksum];
             let record = Record { fragment, checksum, len };
@@ -313,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = Envelope::parse(&bytes);
             let _ = Hello::parse(&bytes);
             if let Some(record) = Record::parse(&bytes) {

@@ -1,4 +1,4 @@
-//! Datagrams as they came from the kernel, taken apart one by one.
+//! Received datagrams, taken apart one by one.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -11,17 +11,17 @@ use super::socket::{MAX_RECEIVED, Socket};
 /// Room for a message: no run of datagrams is longer.
 pub(super) const BUFFER_LEN: usize = 1 << 16;
 
-/// What the kernel handed over at once: a datagram, or a run of them from one sender.
+/// A message from the kernel: a datagram, or a run of them from one sender.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
     pub(super) from: SocketAddr,
     pub(super) len: usize,
-    /// Length of each datagram but the last; zero if there is one.
+    /// Length of each datagram but the last; zero for a single one.
     pub(super) segment: usize,
     pub(super) is_cut: bool,
 }
 
-/// A datagram: where it lies, and whose it is.
+/// A datagram's range and sender.
 #[derive(Debug, Clone)]
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
@@ -29,17 +29,17 @@ pub(super) struct Datagram {
     pub(super) is_cut: bool,
 }
 
-/// Messages of one call of the kernel, and how far they were taken apart.
+/// The messages of one system call, and the position in them.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) bytes: Box<[u8]>,
     messages: Vec<Message>,
-    /// The message in hand, and where its next datagram begins.
+    /// Index of the current message, and the offset of its next datagram.
     message: usize,
     offset: usize,
-    /// What is left of the datagram in hand.
+    /// Unread records of the current datagram.
     records: Range<usize>,
-    /// Whose it is.
+    /// Sender of the current datagram.
     pub(super) peer: usize,
 }
 
@@ -55,13 +55,13 @@ impl Inbox {
         }
     }
 
-    /// Takes what has come. Everything before must have been taken apart.
+    /// Receives further messages. All earlier ones must have been taken apart.
     pub(super) fn refill(&mut self, socket: &Socket) -> Result<(), Errno> {
         (self.message, self.offset, self.records) = (0, 0, 0..0);
         socket.receive(&mut self.bytes, &mut self.messages)
     }
 
-    /// The next datagram.
+    /// Returns the next datagram.
     pub(super) fn next_datagram(&mut self) -> Option<Datagram> {
         loop {
             let message = self.messages.get(self.message)?;
@@ -85,18 +85,18 @@ impl Inbox {
         }
     }
 
-    /// Whether something is left to be taken apart.
+    /// Returns whether there are unread datagrams or records.
     pub(super) fn has_more(&self) -> bool {
         !self.records.is_empty() || self.message < self.messages.len()
     }
 
-    /// Takes the datagram in hand whose records lie here.
+    /// Starts to read the records of a datagram.
     pub(super) fn open(&mut self, peer: usize, records: Range<usize>) {
         (self.peer, self.records) = (peer, records);
     }
 
-    /// The next record of the datagram in hand, and where its frame's bytes lie. `Err`: the
-    /// rest of it is none.
+    /// Returns the next record of the current datagram, and the range of its
+    /// frame's bytes. Returns `Err` if the rest of the datagram is invalid.
     pub(super) fn next_record(&mut self) -> Option<Result<(Record, Range<usize>), ()>> {
         if self.records.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! The link: frames to and from all peers over one socket.
+//! The link over UDP: frames to and from all peers over one socket.
 
 mod receive;
 
@@ -24,17 +24,17 @@ use crate::{Capabilities, Checksum, Link, NeighborChange, Received, Transmit, Tr
 
 /// Longest IP packet.
 const MAX_PACKET: usize = 65_535;
-/// Longest header in front of it: Ethernet with two VLAN tags.
+/// Longest header before an IP packet: Ethernet with two VLAN tags.
 const MAX_LINK_HEADER: usize = 22;
 /// Shortest frame: its Ethernet header.
 const MIN_FRAME: usize = 14;
-/// How often the link looks at the time, in nanoseconds.
+/// Interval of the link's periodic work, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
-/// How often learned addresses are looked through, in nanoseconds.
+/// Interval of expiring learnt addresses, in nanoseconds.
 const AGE_NS: u64 = 10_000_000_000;
-/// How often a sleeper is woken to do so.
+/// Interval at which a sleeping driver is woken for periodic work, in nanoseconds.
 const WAKE_NS: u64 = 250_000_000;
-/// Calls that take datagrams in one round, so that a flood of bad ones ends.
+/// Most receiving system calls in one round, so that a flood of bad datagrams ends.
 const MAX_REFILLS: usize = 8;
 
 /// A link to the nodes of other hosts.
@@ -45,36 +45,36 @@ pub struct UdpLink {
     mtu: u16,
     peers: Vec<Peer>,
     by_socket: HashMap<SocketAddr, usize>,
-    /// Hardware addresses of the peers themselves, which nobody else can have.
+    /// Hardware addresses of the peers themselves, which no other node can have.
     by_node: HashMap<[u8; 6], usize>,
     learned: AddressTable,
     inbox: Inbox,
-    /// A frame that was taken out of the inbox and not yet handed over.
+    /// A frame taken out of the inbox and not yet passed on.
     held: Option<Located>,
     scratch: Vec<u8>,
-    /// A frame whose headers came in pieces.
+    /// Buffer for a frame with headers in several pieces.
     whole: Vec<u8>,
     changes: VecDeque<NeighborChange>,
     statistics: UdpStatistics,
     now_ns: u64,
     tick_ns: u64,
     age_ns: u64,
-    /// Readable when the socket is, or the timer.
+    /// Readable when the socket or the timer is.
     waiting: OwnedFd,
     timer: OwnedFd,
 }
 
 impl UdpLink {
-    /// Makes a link, which begins to look for its peers when it is driven.
+    /// Opens a link, which looks for its peers when it is driven.
     ///
     /// # Errors
     ///
-    /// The settings are impossible, or the kernel refuses the socket.
+    /// If the settings are impossible, or the kernel refuses the socket.
     pub fn open(settings: &UdpSettings) -> Result<UdpLink, UdpError> {
         settings.check()?;
         let socket = Socket::open(settings.bind)?;
         if settings.offload {
-            // Without, there are more calls.
+            // Without this, receiving takes more calls.
             let _ = socket.join_received();
         }
         let system = |action| move |error| UdpError::System { action, error };
@@ -114,12 +114,12 @@ impl UdpLink {
         Ok(link)
     }
 
-    /// Adds a peer. One that is there already stays what it is, and this node itself is
-    /// none: the same list may serve all nodes.
+    /// Adds a peer. A known peer stays unchanged, and this node itself is not
+    /// added: one list may serve all nodes.
     ///
     /// # Errors
     ///
-    /// No peer can be there, or there are too many.
+    /// If the address cannot be a peer's, or there are too many.
     pub fn add_peer(&mut self, peer: SocketAddr) -> Result<(), UdpError> {
         check_peer(self.bind, peer)?;
         let peer = canonical(peer);
@@ -134,17 +134,17 @@ impl UdpLink {
         Ok(())
     }
 
-    /// Where the link listens.
+    /// The address on which the link listens.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.common.socket.local_address().map(canonical)
     }
 
-    /// Which fabric this is, as the settings say.
+    /// Number of the fabric in the settings.
     pub fn fabric(&self) -> u32 {
         self.common.fabric
     }
 
-    /// What was carried and dropped.
+    /// The link's counters.
     pub fn statistics(&self) -> UdpStatistics {
         self.statistics
     }
@@ -172,7 +172,7 @@ impl UdpLink {
         }
     }
 
-    /// The association with a peer has ended.
+    /// Ends the association with a peer.
     fn lose(&mut self, index: usize) {
         if let Some(address) = self.peers[index].address {
             self.by_node.remove(&address);
@@ -182,7 +182,7 @@ impl UdpLink {
         self.peers[index].disconnect();
     }
 
-    /// A driver that never asks for changes does not hold them all.
+    /// Queues a change for the driver, up to a bound for a driver that never asks.
     fn note(&mut self, change: NeighborChange) {
         if self.changes.len() >= 4 * self.peers.len().max(1) {
             self.changes.pop_front();
@@ -190,7 +190,7 @@ impl UdpLink {
         self.changes.push_back(change);
     }
 
-    /// Stages a frame for a peer, and sends when there is enough.
+    /// Stages a frame for a peer. Sends when enough is staged.
     fn stage(&mut self, index: usize, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let peer = &mut self.peers[index];
         if peer.outbox.is_full() {
@@ -206,7 +206,7 @@ impl UdpLink {
         Ok(())
     }
 
-    /// To all peers. One that takes no more does not keep it from the others.
+    /// Sends a frame to all peers. A full peer does not hold up others.
     fn replicate(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let mut reached = false;
         for index in 0..self.peers.len() {
@@ -224,8 +224,9 @@ impl UdpLink {
         }
     }
 
-    /// Whether a super-frame can be cut at all: its headers are known, and its checksum is
-    /// not wrong, as that of each segment would be right.
+    /// Returns whether a super-frame can be cut: its headers are known and its
+    /// checksum is not wrong. The checksums of its segments would otherwise be
+    /// right.
     fn can_be_cut(&mut self, frame: &Transmit<'_>) -> bool {
         let Some(layout) = Layout::of(frame.headers) else {
             self.statistics.bad_length += 1;
@@ -267,13 +268,13 @@ impl Transmitter for UdpLink {
 }
 
 impl UdpLink {
-    /// Sends a frame whose headers are in one piece.
+    /// Sends a frame with its headers in one piece.
     fn transmit_whole(&mut self, destination: [u8; 6], frame: &Transmit<'_>) -> Result<(), TransmitError> {
         if frame.offload.segment_size != 0 && !self.can_be_cut(frame) {
             return Ok(());
         }
         if destination[0] & 1 == 1 {
-            // Nobody there is no reason to hold the sender up: it speaks to whoever listens.
+            // Without receivers a multicast frame counts as sent.
             let _ = self.replicate(frame);
             return Ok(());
         }
@@ -338,8 +339,8 @@ impl Link for UdpLink {
         Some(self.waiting.as_fd())
     }
 
-    /// Nothing has to be announced: what waits makes the descriptor readable. But frames
-    /// that were taken out of the socket do not, nor does room in it.
+    /// Returns `false` while frames taken out of the socket wait, or a frame waits
+    /// for room. Neither makes the descriptor readable. Datagrams in the socket do.
     fn prepare_sleep(&mut self) -> bool {
         self.flush();
         self.held.is_none() && !self.inbox.has_more() && self.peers.iter().all(|peer| peer.outbox.is_empty())
@@ -356,8 +357,8 @@ impl Link for UdpLink {
     }
 }
 
-/// What becomes readable with the socket, and every [`WAKE_NS`]: peers are to be told that
-/// this node lives.
+/// Returns a descriptor that becomes readable with the socket, and every
+/// [`WAKE_NS`], so that the node can tell its peers that it lives.
 fn sleeping_place(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Errno> {
     let timer = rustix::time::timerfd_create(
         TimerfdClockId::Monotonic,

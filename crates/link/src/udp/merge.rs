@@ -1,5 +1,5 @@
-//! Putting segments of TCP that arrive in a row together again, as network cards and the
-//! kernel do on receiving (generic receive offload).
+//! Merges consecutive TCP segments into super-frames, as network cards and the
+//! kernel do (generic receive offload).
 
 use crate::layout::{Layout, Transport};
 
@@ -9,25 +9,25 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
-/// Set in any segment of a row.
+/// Flags that any segment of a row may have.
 const ANYWHERE: u8 = FIN | PSH | CWR;
 /// Longest IP packet.
 const MAX_PACKET: usize = 65_535;
 
-/// A row of segments, by what the next one has to be like.
+/// A row of segments, as a pattern for the next one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
     layout: Layout,
-    /// Payload of each segment but the last.
+    /// Payload length of each segment but the last.
     size: usize,
-    /// Payload of all of them.
+    /// Payload length of the whole row.
     len: usize,
-    /// Flags of the last one.
+    /// Flags of the last segment.
     flags: u8,
 }
 
 impl Row {
-    /// A row of one. `None` if nothing can follow this frame.
+    /// Begins a row. Returns `None` if no segment can follow this frame.
     pub(super) fn begin(frame: &[u8]) -> Option<Row> {
         let layout = Layout::of(frame).filter(|layout| layout.protocol == Transport::Tcp)?;
         let size = payload_len(&layout, frame)?;
@@ -40,8 +40,8 @@ impl Row {
         })
     }
 
-    /// Adds the frame to the row that `first` begins; returns where its payload begins.
-    /// `None`: it does not continue the row.
+    /// Adds a frame to the row that `first` begins. Returns the offset of its
+    /// payload, or `None` if it does not continue the row.
     pub(super) fn add(&mut self, first: &[u8], frame: &[u8]) -> Option<usize> {
         let ended = self.flags & (FIN | PSH) != 0 || !self.len.is_multiple_of(self.size);
         if ended || Layout::of(frame) != Some(self.layout) {
@@ -59,19 +59,19 @@ impl Row {
         Some(self.layout.payload)
     }
 
-    /// Fits the first frame's headers to the row.
+    /// Sets the first frame's headers for the whole row.
     pub(super) fn finish(&self, first: &mut [u8]) {
         let packet_len = self.layout.payload - self.layout.network + self.len;
         self.layout.set_packet_len(first, packet_len);
         first[self.layout.transport + 13] |= self.flags & (FIN | PSH);
     }
 
-    /// Payload of each segment but the last.
+    /// Payload length of each segment but the last.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether the frame comes next, and differs in nothing else that matters.
+    /// Returns whether the frame comes next and differs in no other relevant field.
     fn is_continued(&self, first: &[u8], frame: &[u8]) -> bool {
         let Layout {
             network,
@@ -82,7 +82,7 @@ impl Row {
         } = self.layout;
         let same = |from: usize, to: usize| first[from..to] == frame[from..to];
         let same_ip = if is_v4 {
-            // Not length, identification and checksum.
+            // Length, identification and checksum may differ.
             same(network, network + 2) && same(network + 6, network + 10) && same(network + 12, transport)
         } else {
             same(network, network + 4) && same(network + 6, transport)
@@ -100,7 +100,8 @@ impl Row {
     }
 }
 
-/// Bytes behind the headers. `None` if the frame is not as long as its headers say.
+/// Returns the payload length, or `None` if the frame's length differs from its
+/// headers'.
 fn payload_len(layout: &Layout, frame: &[u8]) -> Option<usize> {
     let end = layout.network + layout.packet_len(frame);
     (end == frame.len()).then(|| end - layout.payload)
@@ -123,7 +124,8 @@ mod tests {
         all
     }
 
-    /// Everything that can be put together at the beginning, and how many frames that is.
+    /// Merges the first frames as far as possible. Returns the result and their
+    /// number.
     fn merged(frames: &[Vec<u8>]) -> (Vec<u8>, usize) {
         let mut whole = frames[0].clone();
         let Some(mut row) = Row::begin(&whole) else {
@@ -143,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_cut_is_put_together(len in 1usize..5000, size in 1usize..3000, v6: bool, last: bool) {
+        fn cut_segments_are_merged_again(len in 1usize..5000, size in 1usize..3000, v6: bool, last: bool) {
             let bytes: Vec<u8> = (0..len).map(|at| (at / 5) as u8).collect();
             let mut frame = if v6 { tcp_ipv6_vlan(&bytes) } else { tcp_ipv4(&bytes) };
             let layout = Layout::of(&frame).unwrap();
@@ -160,11 +162,12 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_header_ends_the_row(at in 0usize..54, bit in 0u8..8) {
+        fn changed_header_ends_row(at in 0usize..54, bit in 0u8..8) {
             let mut pieces = cut(&tcp_ipv4(&[0; 300]), 100);
             pieces.iter_mut().for_each(|piece| piece[47] = 0x10);
             pieces[1][at] ^= 1 << bit;
-            // Identification, checksums, and flags that may come with the last segment.
+            // Identification, checksums, and flags that may come with the last
+            // segment.
             let immaterial = matches!(at, 18..20 | 24..26 | 50..52) || (at == 47 && [0, 3].contains(&bit));
             let (_, count) = merged(&pieces);
             let ended = at == 47;
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_no_longer_than_a_packet() {
+    fn row_is_not_longer_than_packet() {
         let mut first = tcp_ipv4(&[0; 60_000]);
         first[47] = 0x10;
         let mut row = Row::begin(&first).unwrap();

@@ -1,21 +1,22 @@
 //! Ethernet over UDP sockets, for nodes on different hosts (ETHOS).
 //!
-//! Every node sends straight to every other one. A datagram carries as many frames as
-//! fit. Long frames of TCP, super-frames above all, are cut into segments that fit: each
-//! is a frame of its own, so that a lost datagram costs one segment, and a receiver
-//! needs no memory to wait for the rest; segments that arrive in a row are put together
-//! again. Only what cannot be cut travels in fragments, which are reassembled within
-//! bounds (`fragments.rs`).
+//! Every node sends directly to every other one. A datagram carries as many frames
+//! as fit. Long TCP frames, above all super-frames, are cut into segments that fit.
+//! A lost datagram then costs one segment, and a receiver needs no memory for
+//! reassembly. Consecutive segments are merged again. Other long frames travel in
+//! fragments, which are reassembled within bounds (`fragments.rs`).
 //!
-//! Peers are known by their addresses, hardware addresses behind them are learned. Each
-//! side hands the other a random token, which every datagram to it has to carry: who does
-//! not see the traffic cannot forge it. With a pre-shared key datagrams are authenticated
-//! too, and none is taken twice (`association.rs`, `seal.rs`). They are not encrypted.
+//! Peers are configured by address, and hardware addresses behind them are learnt.
+//! Each side hands the other a random token, which every datagram to it must carry.
+//! An attacker that does not see the traffic cannot forge it. A pre-shared key also
+//! authenticates datagrams, and none is accepted twice (`association.rs`,
+//! `seal.rs`). Datagrams are not encrypted.
 //!
-//! Checksums stay undone between nodes: the datagram around them has one that covers the
-//! same way, made by the kernel or its network card, and the key's if there is one.
+//! Checksums stay partial between nodes. The kernel or its network card adds a
+//! checksum to the datagram around a frame, over the same path. With a key the
+//! datagram also has a tag.
 //!
-//! Never waits: what the socket does not take stays staged, within bounds.
+//! The link never blocks: unsent datagrams stay staged, within bounds.
 
 mod association;
 mod error;

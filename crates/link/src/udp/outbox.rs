@@ -1,4 +1,4 @@
-//! Datagrams to one peer that are being filled, or wait for the socket.
+//! Datagrams to one peer that are being filled or wait for the socket.
 
 use std::ops::Range;
 
@@ -6,23 +6,25 @@ use super::header::{Envelope, HEADER_LEN, Record, TAG_LEN};
 use super::seal::Seal;
 use super::socket::{MAX_SENT, Outgoing};
 
-/// Bytes staged for a peer beyond which no more frames are taken.
+/// Number of staged bytes from which no more frames are taken.
 const MAX_STAGED: usize = 1 << 20;
-/// Bytes after which datagrams are sent without waiting for the flush.
+/// Number of staged bytes from which datagrams are sent before the flush.
 const ENOUGH: usize = 1 << 16;
-/// Datagrams the kernel cuts one message into (UDP_MAX_SEGMENTS is 64 at least).
+/// Most datagrams that the kernel cuts from one message (UDP_MAX_SEGMENTS is at
+/// least 64).
 const MAX_SEGMENTS: usize = 64;
-/// Bytes of a message, headers of IPv4 aside.
+/// Most bytes of a message, without IPv4 and UDP headers.
 const MAX_MESSAGE: usize = 65_507;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
-    /// Where each datagram ends.
+    /// End of each datagram.
     ends: Vec<usize>,
-    /// Datagrams whose headers are written; frames are no longer added to them.
+    /// Number of datagrams with complete headers, to which no more frames are
+    /// added.
     closed: usize,
-    /// Of these, the ones that the kernel took.
+    /// Number of datagrams that the kernel took.
     sent: usize,
 }
 
@@ -39,8 +41,8 @@ impl Outbox {
         self.bytes.len() >= ENOUGH
     }
 
-    /// Adds a record, into a new datagram if it has to be or `apart` says so. `fill` writes
-    /// the frame's bytes.
+    /// Adds a record, in a new datagram if needed or if `apart` is true. `fill`
+    /// writes the frame's bytes.
     pub(super) fn add(
         &mut self,
         lead: usize,
@@ -69,7 +71,7 @@ impl Outbox {
         }
     }
 
-    /// Writes the headers of the datagrams that have none, each with a number of its own.
+    /// Writes the missing headers of datagrams, each with its own sequence number.
     pub(super) fn close(&mut self, seal: Option<&Seal>, mut envelope: impl FnMut() -> Envelope) {
         while self.closed < self.ends.len() {
             let range = self.range(self.closed);
@@ -86,8 +88,8 @@ impl Outbox {
         start..self.ends[index]
     }
 
-    /// The next messages: what was closed and not sent. `whole`: the kernel cuts none.
-    /// The second value says how many datagrams each has.
+    /// Returns the next closed but unsent messages, and how many datagrams each
+    /// has. `whole` is true if the kernel cuts no messages.
     pub(super) fn messages(&self, whole: bool) -> ([Outgoing<'_>; MAX_SENT], [usize; MAX_SENT], usize) {
         let nothing = Outgoing {
             bytes: &[],
@@ -121,7 +123,7 @@ impl Outbox {
         (messages, datagrams, count)
     }
 
-    /// So many datagrams are gone, one way or another.
+    /// Removes the next datagrams, sent or not.
     pub(super) fn advance(&mut self, datagrams: usize) {
         self.sent = (self.sent + datagrams).min(self.closed);
         if self.sent == self.ends.len() {
@@ -142,7 +144,7 @@ impl Outbox {
     }
 }
 
-/// Bytes in front of a datagram's records.
+/// Returns the number of bytes before a datagram's records.
 pub(super) fn lead(sealed: bool) -> usize {
     HEADER_LEN + if sealed { TAG_LEN } else { 0 }
 }
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_are_filled_and_no_more() {
+    fn datagrams_are_filled_within_limit() {
         let mut outbox = outbox(&[100, 100, 100, 500, 100], 300);
         outbox.close(None, envelope);
         let (messages, datagrams, count) = outbox.messages(true);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_datagrams_are_one_message_with_a_shorter_one_behind() {
+    fn equal_datagrams_and_shorter_last_one_form_message() {
         let mut outbox = outbox(&[200, 200, 200, 150, 200, 210], 240);
         outbox.close(None, envelope);
         let (messages, datagrams, count) = outbox.messages(false);
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_stays() {
+    fn unsent_datagrams_stay() {
         let mut outbox = outbox(&[200; 10], 240);
         outbox.close(None, envelope);
         outbox.advance(3);
@@ -222,7 +224,7 @@ mod tests {
         };
         outbox.add(HEADER_LEN, 240, false, &record, |bytes| bytes.fill(1));
         let (.., count) = outbox.messages(true);
-        assert_eq!(count, 7, "the last one is open");
+        assert_eq!(count, 7, "the last datagram is open");
         outbox.close(None, envelope);
         let (messages, _, count) = outbox.messages(true);
         assert_eq!((count, messages[7].bytes.len()), (8, HEADER_LEN + 9));
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_are_several_messages() {
+    fn long_run_gives_several_messages() {
         let mut outbox = outbox(&[1400; 100], 1432);
         outbox.close(None, envelope);
         let (messages, datagrams, count) = outbox.messages(false);

@@ -1,4 +1,4 @@
-//! One peer: how things stand with it, and what it gets.
+//! One peer: its state, and the frames for it.
 
 use std::net::SocketAddr;
 
@@ -19,30 +19,32 @@ use crate::random::unpredictable;
 use crate::segment::Segments;
 use crate::{Checksum, Transmit};
 
-/// Bytes of a datagram that every path carries: 576 of IPv4 without the longest header.
+/// Length of a datagram that every path carries: IPv4's 576 bytes without the
+/// longest header.
 pub(super) const MIN_DATAGRAM: usize = 508;
-/// Headers of UDP and IP in front of a datagram.
+/// Length of IPv4 and UDP headers before a datagram.
 const OVER_IPV4: usize = 28;
 const OVER_IPV6: usize = 48;
 
-/// A peer that is silent for so long is away, in nanoseconds.
+/// Time of silence after which a peer is away, in nanoseconds.
 const SILENCE_NS: u64 = 5_000_000_000;
-/// A peer that was told nothing for so long is told that this node lives.
+/// Time without a datagram after which a peer gets a sign of life, in nanoseconds.
 const REMINDER_NS: u64 = 1_000_000_000;
-/// First and longest pause between attempts to reach a peer.
+/// First and longest pause between attempts to reach a peer, in nanoseconds.
 const FIRST_PAUSE_NS: u64 = 100_000_000;
 const LONGEST_PAUSE_NS: u64 = 2_000_000_000;
-/// How often the kernel is asked what the path carries: less is noticed at once, more is not.
+/// Interval of queries of the path's MTU, in nanoseconds. A decrease is noticed at
+/// once, an increase only here.
 const ROUTE_NS: u64 = 60_000_000_000;
 
-/// What all peers of a link have in common.
+/// State that all peers of a link share.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) fabric: u32,
     pub(super) sender: u32,
     pub(super) address: [u8; 6],
     pub(super) seal: Option<Seal>,
-    /// Bytes of a datagram at most.
+    /// Most bytes of a datagram.
     pub(super) datagram: usize,
     /// Whether the kernel cuts messages into datagrams.
     pub(super) segments: bool,
@@ -54,13 +56,13 @@ pub(super) struct Peer {
     socket: SocketAddr,
     name: Name,
     pub(super) association: Association,
-    /// The hardware address of its node, while there is an association.
+    /// The hardware address of the peer's node, during an association.
     pub(super) address: Option<[u8; 6]>,
     pub(super) fragments: Fragments,
     pub(super) outbox: Outbox,
     sequence: u64,
     fragment_id: u32,
-    /// Bytes of a datagram that the path carries.
+    /// Length of datagrams that the path carries.
     datagram: usize,
     pub(super) heard_ns: u64,
     told_ns: u64,
@@ -68,18 +70,18 @@ pub(super) struct Peer {
     pause_ns: u64,
     route_due_ns: u64,
     error: Option<Errno>,
-    /// Whether it says that it has the hardware address of another node.
+    /// Whether the peer claims another node's hardware address.
     pub(super) is_double: bool,
-    /// The fabric of which it says it is, if that is another one.
+    /// The fabric that the peer claims, if it is another one.
     pub(super) elsewhere: Option<u32>,
     pub(super) statistics: UdpPeerStatistics,
 }
 
-/// What time brought.
+/// The result of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tick {
     Nothing,
-    /// It was silent for too long.
+    /// The peer was silent for too long.
     Lost,
 }
 
@@ -125,12 +127,12 @@ impl Peer {
         }
     }
 
-    /// Whether frames can be sent to it.
+    /// Returns whether frames can be sent to the peer.
     pub(super) fn is_connected(&self) -> bool {
         self.address.is_some()
     }
 
-    /// Asks the kernel what the path carries. True if that is less than was thought.
+    /// Queries the path's MTU from the kernel. Returns whether it decreased.
     fn measure_path(&mut self, common: &Common) -> bool {
         let over = if self.socket.is_ipv4() {
             OVER_IPV4
@@ -158,7 +160,7 @@ impl Peer {
         }
     }
 
-    /// Introduces this node. `token`: what the peer wants to see, if anything is known.
+    /// Sends a hello. `token` is the one that the peer expects, if known.
     pub(super) fn send_hello(&mut self, common: &Common, now_ns: u64, token: u64, anew: bool) {
         let ours = self.association.offer(anew, unpredictable);
         let answer_wanted = anew || !self.is_connected();
@@ -178,7 +180,7 @@ impl Peer {
         self.told_ns = now_ns;
     }
 
-    /// What is due.
+    /// Runs the periodic work that is due.
     pub(super) fn tick(&mut self, common: &Common, now_ns: u64) -> Tick {
         if now_ns >= self.route_due_ns {
             self.route_due_ns = now_ns + ROUTE_NS;
@@ -200,7 +202,7 @@ impl Peer {
         Tick::Nothing
     }
 
-    /// There is an association, with a node of this hardware address.
+    /// Begins an association with a node of this hardware address.
     pub(super) fn connect(&mut self, address: [u8; 6]) {
         self.address = Some(address);
         self.is_double = false;
@@ -209,7 +211,7 @@ impl Peer {
         self.statistics.introductions += 1;
     }
 
-    /// There is none any more: what was staged is for nobody.
+    /// Ends the association and drops staged frames.
     pub(super) fn disconnect(&mut self) {
         self.address = None;
         self.hello_due_ns = 0;
@@ -217,12 +219,12 @@ impl Peer {
         self.fragments = Fragments::default();
     }
 
-    /// Stages a frame, in as many pieces as it takes.
+    /// Stages a frame, in as many pieces as needed.
     pub(super) fn stage(&mut self, common: &Common, frame: &Transmit<'_>) {
         let lead = lead(common.seal.is_some());
         let room = self.datagram - lead - RECORD_LEN;
         let is_super = frame.offload.segment_size != 0;
-        // A checksum that may be wrong is not made anew.
+        // A wrong checksum must not become right.
         let may_cut = is_super || frame.offload.checksum != Checksum::Complete;
         if (is_super || frame.len() > room)
             && may_cut
@@ -254,7 +256,8 @@ impl Peer {
         );
     }
 
-    /// How the frame is cut. Of TCP, so that segments fit; datagrams stay what they are.
+    /// Returns the pieces of a cut frame: TCP segments that fit, or the datagrams
+    /// of a super-frame.
     fn segments(&self, frame: &Transmit<'_>, room: usize) -> Option<Segments> {
         let layout = Layout::of(frame.headers)?;
         let wanted = match frame.offload.segment_size {
@@ -266,12 +269,12 @@ impl Peer {
             crate::layout::Transport::Udp if wanted == usize::MAX => return None,
             crate::layout::Transport::Udp => wanted,
         };
-        // What stands behind the packet is padding, which a short frame has.
+        // Bytes behind the packet are padding of a short frame.
         Segments::new(layout, frame.headers, frame.len(), size)
     }
 
-    /// Stages one frame that is not cut, in fragments if it has to be. `copy` fills bytes
-    /// from a place in it on.
+    /// Stages one frame that is not cut, in fragments if needed. `copy` fills bytes
+    /// from an offset of the frame on.
     fn stage_piece(
         &mut self,
         common: &Common,
@@ -312,8 +315,8 @@ impl Peer {
         }
     }
 
-    /// Sends what is staged, as far as the socket takes it; returns how often the kernel was
-    /// asked.
+    /// Sends staged datagrams as far as the socket takes them. Returns the number
+    /// of system calls.
     pub(super) fn send(&mut self, common: &mut Common, now_ns: u64) -> u64 {
         let mut calls = 0;
         let Some(token) = self.association.outbound() else {
@@ -348,7 +351,8 @@ impl Peer {
         calls
     }
 
-    /// The kernel refuses the first message. Returns how many datagrams are given up.
+    /// Handles the kernel's refusal of the first message. Returns the number of
+    /// dropped datagrams.
     #[cold]
     fn not_sent(&mut self, common: &mut Common, error: Errno, was_cut: bool, datagrams: usize) -> usize {
         self.error = Some(error);
@@ -362,7 +366,7 @@ impl Peer {
                 Errno::INVAL | Errno::IO | Errno::NOPROTOOPT | Errno::MSGSIZE
             )
         {
-            // Not for want of a path that carries them: the kernel cannot cut.
+            // The kernel cannot cut messages; the path is not the reason.
             common.segments = false;
             return 0;
         }

@@ -1,34 +1,34 @@
-//! The file with the nodes of a fabric: an address and a port a line, in numbers, and
-//! remarks after `#`. The same file serves all nodes.
+//! The file with the nodes of a fabric: a numeric address and a port per line, and
+//! remarks after `#`. One file serves all nodes.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use super::settings::{MAX_PEERS, canonical};
 
-/// Longest line that is read, remark included.
+/// Length of the longest line, remark included.
 const MAX_LINE: usize = 512;
 
-/// What is wrong with a list of peers.
+/// Reason for which a list of peers is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerListError {
-    /// A line that is no address.
+    /// A line without a valid address.
     #[error("line {line}: {text:?} is not ADDRESS:PORT, for example 192.0.2.1:7005 or [2001:db8::1]:7005")]
     NoAddress {
-        /// Counted from 1 on.
+        /// Number of the line, from 1 on.
         line: usize,
-        /// What stands there.
+        /// Text of the line.
         text: String,
     },
-    /// An address that stands there before.
+    /// An address that an earlier line has.
     #[error("line {line}: {address} stands in the list twice")]
     Twice {
-        /// Counted from 1 on.
+        /// Number of the line, from 1 on.
         line: usize,
         /// The address.
         address: SocketAddr,
     },
-    /// A line longer than any can be.
+    /// A line above the length limit.
     #[error("line {0} is longer than {MAX_LINE} bytes")]
     TooLong(usize),
     /// More peers than a node can have.
@@ -36,11 +36,11 @@ pub enum PeerListError {
     TooMany(usize),
 }
 
-/// The peers in a list.
+/// Parses a list of peers.
 ///
 /// # Errors
 ///
-/// The first line that is none.
+/// The first invalid line.
 ///
 /// ```
 /// let list = "# two hosts\n192.0.2.1:7005\n[2001:db8::2]:7005 # in the other room\n";
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_named_that_are_wrong() {
+    fn wrong_line_is_named_in_error() {
         let parsed = parse_peers("\n 10.0.0.1:1 # a\r\n\n[::1]:2\n# 10.0.0.1:1");
         assert_eq!(
             parsed,
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in "[0-9:.#\\[\\]\n\\PC]{0,200}") {
+        fn parse_of_any_text_never_panics(text in "[0-9:.#\\[\\]\n\\PC]{0,200}") {
             if let Ok(peers) = parse_peers(&text) {
                 prop_assert!(peers.len() <= text.len());
             }

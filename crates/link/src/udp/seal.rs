@@ -1,11 +1,11 @@
-//! A pre-shared key's tag on each datagram.
+//! The authentication tag of each datagram, made with a pre-shared key.
 //!
-//! BLAKE3 in its keyed mode, cut to 128 bits: it needs no number that must never come
-//! twice, which a node that restarts could not promise.
+//! The tag is BLAKE3 in its keyed mode, cut to 128 bits. It needs no nonce, which a
+//! restarted node could not guarantee to be unique.
 
 use super::header::{HEADER_LEN, TAG_LEN};
 
-/// What turns a pre-shared key into this protocol's.
+/// Context that derives this protocol's key from a pre-shared key.
 const CONTEXT: &str = "toehold 2026 ethernet over udp, version 1, datagram tag";
 
 /// Makes and checks tags.
@@ -27,13 +27,13 @@ impl Seal {
         }
     }
 
-    /// Writes the tag of a datagram that has room for it behind its header.
+    /// Writes the tag of a datagram, which has room for it behind its header.
     pub(super) fn close(&self, datagram: &mut [u8]) {
         let tag = self.tag(datagram);
         datagram[HEADER_LEN..HEADER_LEN + TAG_LEN].copy_from_slice(&tag);
     }
 
-    /// Whether the tag is right. Takes as long whatever is wrong about it.
+    /// Returns whether the tag is right, in constant time.
     pub(super) fn is_intact(&self, datagram: &[u8]) -> bool {
         let Some(found) = datagram.get(HEADER_LEN..HEADER_LEN + TAG_LEN) else {
             return false;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_covers_every_bit() {
+    fn tag_covers_every_bit() {
         let seal = Seal::new(&[7; 32]);
         let mut datagram = vec![3; HEADER_LEN + TAG_LEN + 20];
         seal.close(&mut datagram);

@@ -1,4 +1,4 @@
-//! What is asked of a link over UDP.
+//! Settings of a link over UDP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,38 +6,38 @@ use super::UdpError;
 
 /// Most peers of a node.
 pub const MAX_PEERS: usize = 1024;
-/// Bounds of the MTU, in bytes: what every IPv6 link has, and what leaves room for the
-/// link's own headers in 16 bits of length.
+/// Least MTU in bytes, which every IPv6 link has. The largest one leaves room for
+/// the link's headers in 16 bits of length.
 pub const MIN_MTU: u16 = 1280;
-/// See [`MIN_MTU`].
+/// Largest MTU in bytes: leaves room for the link's headers in 16 bits of length.
 pub const MAX_MTU: u16 = 65_000;
 
-/// What is asked of a link over UDP.
+/// Settings of a link over UDP.
 #[derive(Debug, Clone)]
 pub struct UdpSettings {
-    /// Where to listen. An unspecified IPv6 address serves IPv4 too.
+    /// The address to listen on. An unspecified IPv6 address serves IPv4 too.
     pub bind: SocketAddr,
-    /// The other nodes of the fabric; this one may be among them.
+    /// The other nodes of the fabric. This node may be among them.
     pub peers: Vec<SocketAddr>,
     /// The hardware address of this end.
     pub address: [u8; 6],
-    /// Which fabric this is: nodes of another one are not heard.
+    /// Number of the fabric. Nodes of other fabrics are ignored.
     pub fabric: u32,
-    /// What only the nodes of the fabric know. With it, datagrams are authenticated, and
-    /// those that are not are dropped.
+    /// A secret of the fabric's nodes. With it, datagrams are authenticated, and
+    /// others are dropped.
     pub key: Option<[u8; 32]>,
-    /// Largest IP packet, in bytes, the same on all nodes: [`MIN_MTU`] to [`MAX_MTU`].
-    /// Longer than what the path carries is possible, see [the module](super).
+    /// Largest IP packet in bytes, equal on all nodes: [`MIN_MTU`] to [`MAX_MTU`].
+    /// It may exceed the path's MTU, see [the module](super).
     pub mtu: u16,
-    /// Bytes of a datagram at most, the path permitting; for paths that lose longer ones
-    /// without saying so.
+    /// Most bytes of a datagram, if the path permits. For paths that silently lose
+    /// longer ones.
     pub datagram: u16,
     /// Whether the kernel may cut and join datagrams (UDP_SEGMENT, UDP_GRO).
     pub offload: bool,
 }
 
 impl UdpSettings {
-    /// With MTU 1500 and without a key.
+    /// Returns settings with MTU 1500 and without a key.
     pub fn new(bind: SocketAddr, peers: Vec<SocketAddr>, address: [u8; 6]) -> UdpSettings {
         UdpSettings {
             bind,
@@ -51,11 +51,11 @@ impl UdpSettings {
         }
     }
 
-    /// Whether there can be such a link.
+    /// Checks that a link can have these settings.
     ///
     /// # Errors
     ///
-    /// What is impossible.
+    /// The impossible setting.
     pub fn check(&self) -> Result<(), UdpError> {
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
             return Err(UdpError::BadMtu(self.mtu));
@@ -75,7 +75,7 @@ impl UdpSettings {
     }
 }
 
-/// Whether there can be such a peer.
+/// Checks that a peer can have this address.
 pub(super) fn check_peer(bind: SocketAddr, peer: SocketAddr) -> Result<(), UdpError> {
     let address = canonical(peer).ip();
     if peer.port() == 0 || address.is_unspecified() || address.is_multicast() {
@@ -87,12 +87,13 @@ pub(super) fn check_peer(bind: SocketAddr, peer: SocketAddr) -> Result<(), UdpEr
     }
 }
 
-/// A socket bound to all of IPv6 also serves IPv4.
+/// Returns whether a socket can reach an address. One bound to all of IPv6 also
+/// serves IPv4.
 fn can_reach(bind: IpAddr, peer: IpAddr) -> bool {
     bind.to_canonical().is_ipv4() == peer.is_ipv4() || bind == IpAddr::from([0u16; 8])
 }
 
-/// An address of IPv4 as such, whichever socket it came through.
+/// Returns an IPv4 address in IPv4 form, whichever socket it came through.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

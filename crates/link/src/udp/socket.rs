@@ -11,39 +11,41 @@ use super::UdpError;
 use super::inbox::{BUFFER_LEN, Message};
 use super::settings::canonical;
 
-/// What Linux has and libc's constants for it lack or hide.
+// Linux constants that libc lacks or hides.
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
 
-/// Bytes that may wait in the kernel in each direction. Bounded by the kernel, too.
+/// Buffer in the kernel for each direction, in bytes. The kernel has a bound of its
+/// own.
 const KERNEL_BUFFER: usize = 4 << 20;
-/// Messages handed to the kernel in one call.
+/// Most messages of a sending call.
 pub(super) const MAX_SENT: usize = 16;
-/// Messages taken from the kernel in one call.
+/// Most messages of a receiving call.
 pub(super) const MAX_RECEIVED: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Socket {
     descriptor: OwnedFd,
     is_v6: bool,
-    /// Sockets of IPv4 and IPv6 that are connected to one peer after the other and send
-    /// nothing: only a connected socket knows what its path carries.
+    /// Sockets of IPv4 and IPv6 for path queries, which send nothing. They are
+    /// connected to one peer after the other: only a connected socket knows its
+    /// path's MTU.
     probes: [Option<OwnedFd>; 2],
 }
 
-/// An address as the kernel reads it.
+/// An address in the kernel's form.
 #[derive(Clone, Copy)]
 pub(super) enum Name {
     V4(libc::sockaddr_in),
     V6(libc::sockaddr_in6),
 }
 
-/// One message to send: one datagram, or several of the same length with a shorter one
+/// A message to send: one datagram, or several of equal length with a shorter one
 /// at the end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outgoing<'a> {
     pub(super) bytes: &'a [u8],
-    /// Length of each datagram; zero if the bytes are one.
+    /// Length of each datagram; zero for a single one.
     pub(super) segment: u16,
 }
 
@@ -57,7 +59,7 @@ struct Segment {
 }
 const _: () = assert!(size_of::<Segment>() == 24 && align_of::<Segment>() == 8);
 
-/// Room for control messages, of which only one is asked for.
+/// Room for control messages. Only one is expected.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
@@ -77,7 +79,7 @@ impl Socket {
         if is_v6 {
             sockopt::set_ipv6_v6only(&descriptor, false).map_err(system("serve IPv4 too"))?;
         }
-        // More is better; less works.
+        // A smaller buffer also works.
         let _ = sockopt::set_socket_recv_buffer_size_force(&descriptor, KERNEL_BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&descriptor, KERNEL_BUFFER));
         let _ = sockopt::set_socket_send_buffer_size_force(&descriptor, KERNEL_BUFFER)
@@ -102,12 +104,12 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Where the socket listens.
+    /// Returns the address on which the socket listens.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(rustix::net::getsockname(&self.descriptor).ok()?).ok()
     }
 
-    /// Has the kernel join datagrams of a run. False if it cannot.
+    /// Lets the kernel join datagrams of a run. Returns `false` if it cannot.
     pub(super) fn join_received(&self) -> bool {
         set(&self.descriptor, libc::SOL_UDP, UDP_GRO, 1).is_ok()
     }
@@ -121,7 +123,7 @@ impl Socket {
                 libc::IPV6_PMTUDISC_DO,
             )?;
         }
-        // Of a socket that serves both, it says what becomes of packets of IPv4.
+        // A socket of both families has a separate option for IPv4.
         set(
             &self.descriptor,
             libc::IPPROTO_IP,
@@ -130,8 +132,8 @@ impl Socket {
         )
     }
 
-    /// What a packet to the peer may have, as far as the kernel knows: the route's MTU, or
-    /// less if a router has said so.
+    /// Returns the MTU of the path to a peer, as far as the kernel knows it. That
+    /// is the route's MTU, or less if a router has said so.
     pub(super) fn path_mtu(&self, peer: SocketAddr) -> Option<usize> {
         let peer = canonical(peer);
         let (probe, level, option) = match peer {
@@ -142,7 +144,8 @@ impl Socket {
         rustix::net::connect(probe, &peer).ok()?;
         let (mut mtu, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
         let mtu_at = (&raw mut mtu).cast();
-        // SAFETY: both options are an int, and `len` says that there is room for one.
+        // SAFETY: both options are an int. `mtu` and `len` outlive the call, and
+        // `len` is the size of an int.
         let got = unsafe { libc::getsockopt(probe.as_raw_fd(), level, option, mtu_at, &raw mut len) };
         if got == 0 { usize::try_from(mtu).ok() } else { None }
     }
@@ -162,7 +165,7 @@ impl Socket {
         }
     }
 
-    /// Sends messages to one peer; returns how many the kernel took.
+    /// Sends messages to one peer. Returns the number that the kernel took.
     pub(super) fn send(&self, to: &Name, messages: &[Outgoing<'_>]) -> Result<usize, Errno> {
         let count = messages.len().min(MAX_SENT);
         let nowhere = libc::iovec {
@@ -186,9 +189,10 @@ impl Socket {
             }
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the first `count` headers point to a name, a place and a control
-        // message that live until the end of this function, and each place to bytes that
-        // are borrowed; the kernel only reads all of them.
+        // SAFETY: each of the first `count` headers points to a name, an `iovec`
+        // and a control message, which live until the end of this function. Each
+        // `iovec` points to bytes that are borrowed for as long. The kernel only
+        // reads all of them.
         let sent = unsafe {
             libc::sendmmsg(
                 self.descriptor.as_raw_fd(),
@@ -203,7 +207,7 @@ impl Socket {
         }
     }
 
-    /// Takes what has come: each message into its part of `bytes`.
+    /// Receives messages, each into its own part of `bytes`.
     pub(super) fn receive(&self, bytes: &mut [u8], messages: &mut Vec<Message>) -> Result<(), Errno> {
         messages.clear();
         let mut places: [MaybeUninit<libc::iovec>; MAX_RECEIVED] = [MaybeUninit::uninit(); MAX_RECEIVED];
@@ -225,9 +229,10 @@ impl Socket {
             header.msg_controllen = size_of::<Control>() as _;
             count += 1;
         }
-        // SAFETY: each of the first `count` headers points to a name, a place and room for
-        // control messages of its own, which live until the end of this function, and each
-        // place to a part of `bytes` of its own; the kernel writes no more than their lengths.
+        // SAFETY: each of the first `count` headers points to its own name, `iovec`
+        // and control buffer, which live until the end of this function. Each
+        // `iovec` points to its own part of `bytes`. The kernel writes at most
+        // their lengths.
         let received = unsafe {
             libc::recvmmsg(
                 self.descriptor.as_raw_fd(),
@@ -290,7 +295,8 @@ impl Segment {
 }
 
 impl Control {
-    /// The length of the datagrams that the kernel joined; zero if there is one.
+    /// Returns the length of the datagrams that the kernel joined; zero for a
+    /// single one.
     fn segment(&self, len: usize) -> usize {
         const HEADER: usize = size_of::<libc::cmsghdr>();
         let word = |at: usize| self.0.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
@@ -310,7 +316,7 @@ fn set(
     value: libc::c_int,
 ) -> Result<(), Errno> {
     let len = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel reads an int, which this is.
+    // SAFETY: the kernel reads an int. `value` is one and outlives the call.
     match unsafe {
         libc::setsockopt(
             descriptor.as_raw_fd(),
@@ -334,7 +340,7 @@ fn name_v6(address: [u8; 16], port: u16, scope: u32) -> Name {
     })
 }
 
-/// The longer of the two kinds of names, which has room for both.
+/// Returns an empty IPv6 name, the longer kind, which has room for both.
 fn name_v6_raw() -> libc::sockaddr_in6 {
     libc::sockaddr_in6 {
         sin6_family: libc::AF_INET6 as libc::sa_family_t,
@@ -345,11 +351,12 @@ fn name_v6_raw() -> libc::sockaddr_in6 {
     }
 }
 
-/// A name of either kind that the kernel has written over one of IPv6.
+/// Decodes a name of either family that the kernel wrote.
 fn address_of(name: &libc::sockaddr_in6) -> SocketAddr {
     let port = u16::from_be(name.sin6_port);
     let address = if libc::c_int::from(name.sin6_family) == libc::AF_INET {
-        // Family and port lie in the same place; the address follows.
+        // Family and port have equal offsets in both. The IPv4 address follows
+        // them.
         std::net::IpAddr::from(name.sin6_flowinfo.to_ne_bytes())
     } else {
         std::net::IpAddr::from(name.sin6_addr.s6_addr)
@@ -358,7 +365,7 @@ fn address_of(name: &libc::sockaddr_in6) -> SocketAddr {
 }
 
 fn empty_header() -> libc::mmsghdr {
-    // SAFETY: all zero is a header without name, places and control messages.
+    // SAFETY: `msghdr` consists of pointers and integers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 

@@ -1,8 +1,8 @@
-//! The virtio-net header in front of the frames of TAP devices and packet sockets:
-//! what the kernel and this side leave to each other.
+//! The virtio-net header before the frames of TAP devices and packet sockets. It
+//! describes the work that the kernel and this side leave to each other.
 //!
-//! What comes from a device is judged field by field against the frame itself, so
-//! that an odd header costs a frame and never more.
+//! Every field of a received header is checked against the frame. An invalid header
+//! costs a frame and never more.
 
 mod queue;
 
@@ -13,12 +13,12 @@ pub(crate) use self::queue::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Que
 use crate::layout::{Layout, Transport};
 use crate::{Checksum, Offload};
 
-/// More segments than this stand in no honest super-frame: of TCP it has 64 KB in pieces
-/// of 48 bytes at least, of UDP 128 datagrams.
+/// Most segments of an honest super-frame: 64 KB of TCP in pieces of at least 48
+/// bytes, or 128 datagrams of UDP.
 const MAX_SEGMENTS: usize = 1400;
 
-/// `struct virtio_net_hdr`, in the byte order of the machine, which is what TAP devices
-/// and packet sockets use unless told otherwise.
+/// `struct virtio_net_hdr` in native byte order, the default of TAP devices and
+/// packet sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -40,35 +40,36 @@ const GSO_NONE: u8 = 0;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP: u8 = 5;
-/// Beside one of TCP's: segments carry CWR in the first one only.
+/// Flag beside a TCP kind: only the first segment carries CWR.
 const GSO_ECN: u8 = 0x80;
 
-/// What is wrong with a header that came from a device.
+/// Reason for which a received header is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadHeader {
     /// The frame is shorter than an Ethernet header.
     #[error("the frame is too short")]
     TooShort,
-    /// A kind of super-frame that nobody asked for.
+    /// The kind of super-frame is unknown or was not asked for.
     #[error("the kind of super-frame is unknown")]
     UnknownKind,
-    /// A super-frame that is not what its kind says.
+    /// The headers of a super-frame contradict its kind.
     #[error("the super-frame's headers are not of its kind")]
     WrongKind,
-    /// A super-frame of pieces without length, or of too many.
+    /// A super-frame has segments without length, or too many.
     #[error("the super-frame's segments have an impossible size")]
     SegmentSize,
-    /// A checksum to be filled in outside of the frame, or one that is missing.
+    /// The position of the checksum is outside of the frame, or missing.
     #[error("the checksum's place is impossible")]
     ChecksumPlace,
 }
 
 impl Header {
-    /// For a frame with these headers, of `frame_len` bytes; fits `headers` to it:
-    /// lengths, and the sum of the pseudo-header in the checksum field.
+    /// Returns the header for a frame of `frame_len` bytes. Writes lengths and the
+    /// pseudo-header's sum into `headers`.
     ///
-    /// `layout` is that of the frame, if it has one; without, nothing is left to the
-    /// kernel. A super-frame, whose checksums are always left, has one.
+    /// `layout` is the frame's, if it has one. Without it, no work is left to the
+    /// kernel. A super-frame always has a layout, and leaves its checksums to the
+    /// kernel.
     pub(crate) fn describe(
         layout: Option<&Layout>,
         headers: &mut [u8],
@@ -100,8 +101,8 @@ impl Header {
         header
     }
 
-    /// What the header says of the frame behind it. A checksum that only the kernel's
-    /// way of describing it covers is filled in here.
+    /// Checks the header of a frame and returns its offloads. Fills in a checksum
+    /// that only the kernel's description can express.
     pub(crate) fn judge(&self, frame: &mut [u8]) -> Result<Offload, BadHeader> {
         if frame.len() < MIN_FRAME {
             return Err(BadHeader::TooShort);
@@ -125,7 +126,7 @@ impl Header {
         if size == 0 || payload_len == 0 || payload_len.div_ceil(size) > MAX_SEGMENTS {
             return Err(BadHeader::SegmentSize);
         }
-        // Segments get checksums of their own; that of the whole says nothing.
+        // Each segment gets its own checksum. The super-frame's has no meaning.
         let left = self.flags & NEEDS_CHECKSUM != 0 && self.names_checksum_of(&layout);
         if !left && self.flags & DATA_VALID == 0 {
             return Err(BadHeader::ChecksumPlace);
@@ -151,14 +152,14 @@ impl Header {
         {
             return Ok(Checksum::Partial);
         }
-        // Something else, e.g. inside of a tunnel: what the kernel would have done.
+        // Another protocol, e.g. inside a tunnel: completes it as the kernel would.
         let start = usize::from(self.checksum_start);
         let at = start + usize::from(self.checksum_offset);
         if start < MIN_FRAME || at + 2 > frame.len() {
             return Err(BadHeader::ChecksumPlace);
         }
         let checksum = match finish(sum(&frame[start..])) {
-            0 => 0xffff, // RFC 768: zero would say that there is none
+            0 => 0xffff, // RFC 768: zero would mean that there is none
             checksum => checksum,
         };
         frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());

@@ -1,5 +1,5 @@
-//! Frames with a virtio-net header through a descriptor: a TAP device's queue, or a packet
-//! socket. Says what the kernel said and leaves it to the link to judge that.
+//! Frames with a virtio-net header through a descriptor: a TAP device's queue or a
+//! packet socket. Kernel errors are returned to the link, which judges them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -15,45 +15,46 @@ use crate::{Checksum, MIN_PRIVATE, Offload, Received, Transmit};
 
 /// Longest IP packet.
 pub(crate) const MAX_PACKET: usize = 65_535;
-/// Longest header in front of it: Ethernet with two VLAN tags.
+/// Longest header before an IP packet: Ethernet with two VLAN tags.
 pub(crate) const MAX_LINK_HEADER: usize = 22;
 /// Shortest frame: its Ethernet header.
 pub(crate) const MIN_FRAME: usize = 14;
-/// One byte more than the longest frame, to notice what is longer.
+/// Buffer length: one byte more than the longest frame, to notice longer ones.
 const BUFFER: usize = HEADER_LEN + MAX_PACKET + MAX_LINK_HEADER + 1;
 
-/// Pieces of a frame in private memory: virtio-net header, headers, what follows them.
+/// Most pieces of a frame in private memory: virtio-net header, headers, and the
+/// bytes behind them.
 const MAX_PIECES: usize = 3;
 
-/// What was carried, what was done to frames here, and which were dropped.
+/// Counters of frames carried, changed and dropped.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Frames from the kernel, super-frames counted once.
+    /// Frames from the kernel, with super-frames counted once.
     pub(crate) frames_received: u64,
-    /// Bytes of these.
+    /// Bytes of the received frames.
     pub(crate) bytes_received: u64,
-    /// Of these frames, super-frames.
+    /// Received super-frames.
     pub(crate) super_frames_received: u64,
-    /// Super-frames that were cut, because the kernel does not take them.
+    /// Super-frames cut because the kernel does not take them.
     pub(crate) segmented: u64,
-    /// Frames from the kernel dropped for their header.
+    /// Frames from the kernel dropped because of their header.
     pub(crate) bad_headers: u64,
-    /// What was wrong with the last of these.
+    /// The error of the last bad header.
     pub(crate) last_bad_header: Option<BadHeader>,
     /// Frames from the kernel dropped because of their length.
     pub(crate) bad_length: u64,
-    /// Super-frames not sent because they are none of TCP or UDP.
+    /// Super-frames not sent because they are neither TCP nor UDP.
     pub(crate) bad_super_frames: u64,
-    /// Super-frames not sent because their checksum is wrong.
+    /// Super-frames not sent because of a wrong checksum.
     pub(crate) bad_checksums: u64,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug)]
 enum Taken {
-    /// A frame of so many bytes, which is in the buffer.
+    /// A frame of this length is in the buffer.
     Frame(usize, Offload),
-    /// One that was counted and dropped.
+    /// A frame was counted and dropped.
     Dropped,
 }
 
@@ -61,19 +62,19 @@ enum Taken {
 #[derive(Debug)]
 pub(crate) struct Queue<D> {
     pub(crate) device: D,
-    /// Whether there are headers at all.
+    /// Whether frames have virtio-net headers.
     header: bool,
-    /// Whether super-frames are handed over whole.
+    /// Whether the kernel gets super-frames whole.
     super_frames: bool,
-    /// Where the kernel puts a frame, with its header.
+    /// Receive buffer for a frame with its header.
     buffer: Box<[u8]>,
-    /// A frame in one piece, to be finished or cut here.
+    /// Buffer for a frame in one piece, to be completed or cut.
     scratch: Vec<u8>,
-    /// A segment of one.
+    /// Buffer for a segment of a cut frame.
     segment: Vec<u8>,
-    /// Headers as the kernel gets them.
+    /// Buffer for headers as the kernel gets them.
     headers: Vec<u8>,
-    /// A frame whose headers came in pieces.
+    /// Buffer for a frame with headers in several pieces.
     whole: Vec<u8>,
     pub(crate) counts: Counts,
 }
@@ -93,15 +94,15 @@ impl<D: AsFd> Queue<D> {
         }
     }
 
-    /// Hands over what the kernel has, `budget` frames at most: how many there were, and the
-    /// error that ended it.
+    /// Passes on up to `budget` frames from the kernel. Returns their number, and
+    /// the error that ended it.
     pub(crate) fn receive(
         &mut self,
         budget: usize,
         handler: &mut dyn FnMut(&Received<'_>),
     ) -> (usize, Option<Errno>) {
         let mut count = 0;
-        // A frame that is dropped has cost as much as one that is not.
+        // A dropped frame also costs budget.
         for _ in 0..budget {
             let (len, offload) = match self.read() {
                 Ok(Some(Taken::Frame(len, offload))) => (len, offload),
@@ -118,7 +119,7 @@ impl<D: AsFd> Queue<D> {
         (count, None)
     }
 
-    /// Reads one frame and judges it. `None`: there is none.
+    /// Reads and checks one frame. Returns `None` if there is none.
     fn read(&mut self) -> Result<Option<Taken>, Errno> {
         let header_len = self.header_len();
         let len = match read(self.device.as_fd(), &mut self.buffer) {
@@ -146,7 +147,7 @@ impl<D: AsFd> Queue<D> {
         }
     }
 
-    /// The frame that was read last.
+    /// Returns the last frame that was read.
     fn frame(&self, len: usize, offload: Offload) -> Received<'_> {
         let start = self.header_len();
         let frame = &self.buffer[start..start + len];
@@ -162,7 +163,7 @@ impl<D: AsFd> Queue<D> {
         if self.header { HEADER_LEN } else { 0 }
     }
 
-    /// Hands the frame over as it is, described to the kernel.
+    /// Writes the frame unchanged, with a header that describes it.
     fn write(&mut self, layout: Option<&Layout>, frame: &Transmit<'_>) -> Result<(), Errno> {
         let mut own = std::mem::take(&mut self.headers);
         let (described, left) = match layout {
@@ -178,7 +179,7 @@ impl<D: AsFd> Queue<D> {
         written
     }
 
-    /// Finishes a frame here that the kernel cannot be told about.
+    /// Completes and writes a frame that the header cannot describe.
     fn write_complete(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(frame.len(), 0);
@@ -189,7 +190,7 @@ impl<D: AsFd> Queue<D> {
         written
     }
 
-    /// Hands a super-frame over in pieces. Those behind one that is not taken are lost.
+    /// Writes a super-frame in pieces. Pieces behind a refused one are lost.
     fn write_segments(&mut self, layout: Layout, frame: &Transmit<'_>) -> Result<(), Errno> {
         let size = usize::from(frame.offload.segment_size);
         let Some(mut segments) = Segments::new(layout, frame.headers, frame.len(), size) else {
@@ -213,16 +214,16 @@ impl<D: AsFd> Queue<D> {
         written
     }
 
-    /// Whether the checksum of a super-frame that has one is right: its segments get
-    /// new ones.
+    /// Returns whether the checksum of a super-frame with a complete one is right.
+    /// Its segments get new checksums.
     fn is_intact(&mut self, layout: &Layout, frame: &Transmit<'_>) -> bool {
         self.scratch.resize(frame.len(), 0);
         copy_from(frame, 0, &mut self.scratch);
         layout.is_intact(&self.scratch)
     }
 
-    /// Hands a frame over, finished or cut if the kernel does not take it as it is. One that
-    /// cannot be is counted and gone.
+    /// Writes a frame, completed or cut if the kernel needs that. A frame that
+    /// cannot be sent is counted and dropped.
     pub(crate) fn send(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
         let mut whole = std::mem::take(&mut self.whole);
         let sent = self.send_whole(&with_headers(frame, &mut whole));
@@ -230,7 +231,7 @@ impl<D: AsFd> Queue<D> {
         sent
     }
 
-    /// Hands a frame over whose headers are in one piece.
+    /// Writes a frame with its headers in one piece.
     fn send_whole(&mut self, frame: &Transmit<'_>) -> Result<(), Errno> {
         let is_super = frame.offload.segment_size != 0;
         let undone = is_super || frame.offload.checksum == Checksum::Partial;
@@ -248,7 +249,7 @@ impl<D: AsFd> Queue<D> {
                 return self.write_segments(layout, frame);
             }
             return match self.write(Some(&layout), frame) {
-                // Some kernels refuse what others take.
+                // Some kernels refuse super-frames that others take.
                 Err(Errno::INVAL) => self.write_segments(layout, frame),
                 written => written,
             };
@@ -260,12 +261,12 @@ impl<D: AsFd> Queue<D> {
     }
 }
 
-/// The next frame with its header. The kernel cuts what does not fit.
+/// Reads the next frame with its header. The kernel truncates a longer one.
 fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
     rustix::io::retry_on_intr(|| rustix::io::read(descriptor, &mut *buffer))
 }
 
-/// Hands over a frame: a few pieces, and the rest where it lies.
+/// Writes a frame: a few pieces, and the rest in place.
 fn write(descriptor: BorrowedFd<'_>, pieces: [&[u8]; MAX_PIECES], rest: &Gather<'_>) -> Result<(), Errno> {
     let nothing = libc::iovec {
         iov_base: std::ptr::null_mut(),
@@ -282,9 +283,10 @@ fn write(descriptor: BorrowedFd<'_>, pieces: [&[u8]; MAX_PIECES], rest: &Gather<
         used += 1;
     }
     loop {
-        // SAFETY: the kernel only reads `used` places, all of which are readable for
-        // the length of this call: slices, and parts as their gather promises. That
-        // others may write parts meanwhile is the kernel's copy's affair.
+        // SAFETY: the kernel only reads the first `used` places. All are readable
+        // for the length of this call: slices are borrowed, and `Gather` guarantees
+        // its parts. Other processes may write the parts meanwhile, which affects
+        // only the kernel's copy.
         let written = unsafe { libc::writev(descriptor.as_raw_fd(), places.as_ptr(), used) };
         match written {
             0.. => return Ok(()),

@@ -20,7 +20,7 @@ fn described(frame: &mut [u8], offload: Offload) -> Header {
 }
 
 #[test]
-fn what_is_described_is_understood() {
+fn described_frame_is_judged_equally() {
     for offload in [PARTIAL, super_frame(1000), Offload::default()] {
         for make in [tcp_ipv4, tcp_ipv6_vlan, udp_ipv4] {
             let mut frame = make(&[7; 3000]);
@@ -31,7 +31,7 @@ fn what_is_described_is_understood() {
 }
 
 #[test]
-fn super_frame_with_long_headers_is_understood() {
+fn super_frame_with_long_headers_is_judged_right() {
     //= RFC 8200 §4
     //= RFC 8200 §8.1
     let routing = [&[6, 2, 4, 1, 0, 0, 0, 0][..], &[9; 16]].concat();
@@ -46,7 +46,7 @@ fn super_frame_with_long_headers_is_understood() {
 
 #[test]
 fn checksum_behind_unknown_routing_header_is_filled_in() {
-    // The sum of the pseudo-header is the sender's to know.
+    // Only the sender knows the sum of the pseudo-header.
     let routing = [&[6, 2, 77, 1, 0, 0, 0, 0][..], &[9; 16]].concat();
     let mut frame = tcp_ipv6_behind(43, &routing, b"payload");
     let header = Header {
@@ -65,13 +65,13 @@ fn checksum_behind_unknown_routing_header_is_filled_in() {
 }
 
 #[test]
-fn the_kernel_finds_a_sum_to_go_on_from() {
+fn kernel_completes_partial_sum() {
     for make in [tcp_ipv4, tcp_ipv6_vlan, udp_ipv4] {
         let mut frame = make(b"some payload");
         let mut expected = frame.clone();
         complete(&mut expected, true, &mut PARTIAL.clone());
         let header = described(&mut frame, PARTIAL);
-        // What a kernel without hardware does (skb_checksum_help).
+        // Completes it like a kernel without hardware (skb_checksum_help).
         let (start, at) = (
             usize::from(header.checksum_start),
             usize::from(header.checksum_offset),
@@ -84,7 +84,7 @@ fn the_kernel_finds_a_sum_to_go_on_from() {
 
 #[test]
 //= RFC 3168 §6.1.2
-fn congestion_is_told_of() {
+fn cwr_sets_ecn_flag() {
     let mut frame = tcp_ipv4(&[0; 3000]);
     frame[47] |= 0x80;
     let header = described(&mut frame, super_frame(1000));
@@ -93,15 +93,15 @@ fn congestion_is_told_of() {
 }
 
 #[test]
-fn a_super_frame_of_one_segment_is_none() {
+fn super_frame_of_one_segment_is_plain() {
     let mut frame = tcp_ipv4(&[0; 900]);
     let header = described(&mut frame, super_frame(1000));
     assert_eq!(header.judge(&mut frame), Ok(PARTIAL));
 }
 
 #[test]
-fn a_checksum_somewhere_else_is_filled_in() {
-    // As if of a protocol inside of another.
+fn checksum_of_other_protocol_is_filled_in() {
+    // As of a protocol inside another one.
     let mut frame = frame_to([2; 6], [4; 6], &[1; 100]);
     let header = Header {
         flags: NEEDS_CHECKSUM,
@@ -123,7 +123,7 @@ fn a_checksum_somewhere_else_is_filled_in() {
 }
 
 #[test]
-fn odd_headers_are_refused() {
+fn invalid_headers_return_error() {
     let good = described(&mut tcp_ipv4(&[0; 3000]), super_frame(1000));
     let refused = |header: Header, mut frame: Vec<u8>| header.judge(&mut frame).unwrap_err();
     let tcp = || tcp_ipv4(&[0; 3000]);
@@ -193,7 +193,7 @@ fn odd_headers_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
     #[test]
-    fn any_header_before_any_frame_is_answered(
+    fn judge_of_any_header_never_panics(
         header: [u8; HEADER_LEN], kind in 0usize..8, payload_len in 0usize..2000, cut in 0usize..2100,
         noise in proptest::collection::vec((0usize..100, any::<u8>()), 0..4),
     ) {

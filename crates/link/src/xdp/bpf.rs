@@ -1,5 +1,5 @@
-//! The system call `bpf`, as far as it is needed here: two maps, a program, and where it is
-//! attached.
+//! The system call `bpf`, as far as this link needs it: two maps, a program, and
+//! its attachment.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,19 +21,19 @@ const XSKMAP: u32 = 17;
 const PROGRAM_OF_XDP: u32 = 6;
 const ATTACHED_AS_XDP: u32 = 37;
 
-/// Most nodes.
+/// Most nodes in the map.
 pub(super) const MAX_NODES: u32 = 512;
 
-/// Where the program is run.
+/// The place where the kernel runs the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attachment {
-    /// By the interface's driver, before the kernel makes anything of a frame.
+    /// In the interface's driver, before the kernel allocates anything for a frame.
     Driver,
-    /// By the kernel, on frames it has put in its own form.
+    /// In the kernel, on frames in its own form.
     Generic,
 }
 
-/// The parameters of the commands: beginnings of `union bpf_attr`.
+/// Parameters of a command: a prefix of `union bpf_attr`.
 #[repr(C)]
 struct MapCreate {
     kind: u32,
@@ -67,8 +67,8 @@ struct Attach {
     flags: u32,
 }
 
-/// What tells the kernel which frames go to which socket. It is attached as long as it is
-/// kept, or the process lives.
+/// The attached program and its maps, which steer frames to sockets. It stays
+/// attached as long as this value or the process lives.
 #[derive(Debug)]
 pub(super) struct Redirection {
     nodes: OwnedFd,
@@ -78,7 +78,8 @@ pub(super) struct Redirection {
 }
 
 impl Redirection {
-    /// Frames of at most `longest` bytes, of up to `queues` queues. Attached to nothing yet.
+    /// Loads the program for frames of at most `longest` bytes of up to `queues`
+    /// queues. Attaches nothing.
     pub(super) fn new(longest: u32, queues: u32) -> Result<Redirection, Errno> {
         let nodes = create_map(HASH, 8, MAX_NODES)?;
         let sockets = create_map(XSKMAP, 4, queues)?;
@@ -112,13 +113,13 @@ impl Redirection {
         Ok(())
     }
 
-    /// Frames of a queue go to this socket.
+    /// Steers the frames of a queue to this socket.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let (key, value) = (queue.to_ne_bytes(), socket.as_raw_fd().to_ne_bytes());
         change(MAP_UPDATE_ELEM, self.sockets.as_fd(), &key, Some(&value))
     }
 
-    /// Frames for this node go to the sockets, or no longer.
+    /// Starts or stops to steer frames for this node.
     pub(super) fn set_node(&self, node: [u8; 6], serve: bool) -> Result<(), Errno> {
         let (command, value) = match serve {
             true => (MAP_UPDATE_ELEM, Some(&[0; 4])),
@@ -146,7 +147,8 @@ fn load(program: &[Instruction]) -> Result<OwnedFd, Errno> {
         first: program.as_ptr().addr() as u64,
         license: c"Dual MIT/GPL".as_ptr().addr() as u64,
     };
-    // SAFETY: the kernel reads as many instructions as there are, and a text with its end.
+    // SAFETY: `order` points to `program` with its length and to a terminated text.
+    // Both outlive the call, and the kernel only reads them.
     unsafe { make(PROG_LOAD, &order) }
 }
 
@@ -164,24 +166,27 @@ fn change(
         value: value.map_or(0, |value| value.as_ptr().addr() as u64),
         flags: 0,
     };
-    // SAFETY: the kernel reads a key and a value of the lengths that the map was made for,
-    // which are those of the callers' arrays.
+    // SAFETY: the kernel reads a key and a value of the lengths that the map was
+    // created with. The callers' arrays have these lengths and outlive the call.
     unsafe { bpf(command, &order) }.map(drop)
 }
 
 /// # Safety
 ///
-/// As for [`bpf`], of a command that makes a descriptor.
+/// `order` fulfils the contract of [`bpf`], and the command creates a descriptor.
 unsafe fn make<T>(command: libc::c_long, order: &T) -> Result<OwnedFd, Errno> {
-    // SAFETY: demanded of the caller; a descriptor that was just made is nobody else's.
+    // SAFETY: the caller fulfils the contract of `bpf`. The kernel has just created
+    // the descriptor, so nothing else owns it.
     unsafe { Ok(OwnedFd::from_raw_fd(bpf(command, order)?)) }
 }
 
 /// # Safety
 ///
-/// `order` has the form that the command demands, and what it points to is readable.
+/// `order` has the command's form. Its pointers are valid for the command during
+/// the call.
 unsafe fn bpf<T>(command: libc::c_long, order: &T) -> Result<libc::c_int, Errno> {
-    // SAFETY: demanded of the caller.
+    // SAFETY: the caller guarantees that `order` has the command's form and valid
+    // pointers for this call.
     let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(order), size_of::<T>()) };
     match done {
         0.. => Ok(done as libc::c_int),

@@ -1,46 +1,46 @@
-//! Why frames cannot be taken from an interface this way.
+//! Errors of AF_XDP.
 
 use rustix::io::Errno;
 
 use super::Mode;
 use crate::interface::NamespaceError;
 
-/// Why AF_XDP is not to be had, and what to do about it.
+/// Reason for which AF_XDP is not available, with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// The namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// The right is missing.
+    /// The process lacks the right.
     #[error("no permission to {0}: this takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; run as root")]
     NotPermitted(&'static str),
-    /// The kernel has no AF_XDP, or none of this kind.
+    /// The kernel lacks AF_XDP, or this mode of it.
     #[error(
         "the kernel does not {action}: {error} (it needs Linux 5.9, CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS)"
     )]
     Kernel {
-        /// What was to be done.
+        /// The attempted step.
         action: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         error: Errno,
     },
-    /// Somebody else's program is there.
+    /// Another program is attached.
     #[error(
         "another XDP program is attached to {0} (`ip -d link show {0}` names it): detach it \
          (`ip link set {0} xdp off`, or end what attached it), or use --xdp off"
     )]
     Taken(String),
-    /// Frames of the interface are longer than a place for one.
+    /// The interface's frames exceed the longest buffer.
     #[error("its MTU {0} is more than {1}")]
     Mtu(u16, u16),
-    /// The driver cannot do it.
+    /// The driver does not support the mode.
     #[error("{mode} is not to be had: its driver does not {action} ({error})")]
     Mode {
-        /// What was tried.
+        /// The attempted mode.
         mode: Mode,
-        /// At what it failed.
+        /// The failed step.
         action: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         error: Errno,
     },
 }

@@ -1,4 +1,4 @@
-//! The link: sockets of several queues, and a packet socket beside them.
+//! The link: sockets of several queues, and a packet socket for other frames.
 
 use std::fmt::{self, Display};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,24 +19,24 @@ use crate::{
 
 /// Most queues, each with memory for 2048 frames.
 const MAX_QUEUES: u32 = 16;
-/// Longest header in front of an IP packet: Ethernet with two VLAN tags.
+/// Longest header before an IP packet: Ethernet with two VLAN tags.
 const MAX_LINK_HEADER: usize = 22;
 const MIN_FRAME: usize = 14;
-/// Bytes of a place for a frame, of which the kernel takes [`HEADROOM`].
+/// Lengths of a frame buffer in bytes, of which the kernel takes [`HEADROOM`].
 const PLACES: [usize; 2] = [2048, 4096];
-/// Largest MTU whose frames have a place.
+/// Largest MTU whose frames fit a buffer.
 const MAX_MTU: u16 = (PLACES[1] - HEADROOM - MAX_LINK_HEADER) as u16;
-/// Frames of each round that are left to the packet socket, however much else comes.
+/// Frames of each round that are reserved for the packet socket.
 const SHARE: usize = 8;
 
-/// How frames come here and go.
+/// Mode of copying frames between the interface and this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The interface reads and writes them where they lie.
+    /// The interface reads and writes frames in place.
     ZeroCopy,
     /// The interface's driver copies them.
     Copy,
-    /// The kernel copies them, whatever the driver.
+    /// The kernel copies them, with any driver.
     Generic,
 }
 
@@ -50,33 +50,33 @@ impl Display for Mode {
     }
 }
 
-/// An interface of the kernel, through AF_XDP.
+/// A link over an interface of the kernel, through AF_XDP.
 #[derive(Debug)]
 pub struct XdpLink {
-    /// For what is not for a node alone, or has no place.
+    /// The packet socket for multicast frames, and for frames without a buffer.
     packet: PacketLink,
     redirection: Redirection,
     sockets: Vec<Socket>,
-    /// Which of them is asked first.
+    /// Index of the socket that is polled first.
     first: usize,
     mode: Mode,
     mtu: u16,
-    /// Frames may come out of the kernel at the other end, which leaves their checksums undone.
+    /// Whether the other end may be a kernel, which leaves checksums partial.
     software: bool,
     statistics: XdpStatistics,
     /// Readable when one of the sockets is.
     waiting: OwnedFd,
-    /// The last frame found no place.
+    /// Whether the last frame found no buffer.
     full: bool,
 }
 
 impl XdpLink {
-    /// Takes frames from an interface in the namespace, by the first of the modes that can be
-    /// had, from its first queues. `address` is that of whoever drives the link.
+    /// Takes frames from the first queues of an interface in the namespace, by the
+    /// first available mode. `address` is the driver's.
     ///
     /// # Errors
     ///
-    /// What kept from the last of the modes, or from all; that there is no interface.
+    /// The error of the last mode or of all modes, or the missing interface.
     pub fn open(
         interface: &str,
         namespace: &Namespace,
@@ -114,22 +114,22 @@ impl XdpLink {
         }))
     }
 
-    /// How frames come here and go.
+    /// Returns the mode of copying frames.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Queues of the interface with a socket.
+    /// Number of the interface's queues with a socket.
     pub fn queues(&self) -> usize {
         self.sockets.len()
     }
 
-    /// The packet socket beside.
+    /// The packet socket for other frames.
     pub fn packet(&self) -> &PacketLink {
         &self.packet
     }
 
-    /// What was carried and dropped, without what the packet socket has.
+    /// Counters of the link without those of the packet socket.
     pub fn statistics(&self) -> XdpStatistics {
         XdpStatistics {
             dropped: self.sockets.iter().map(Socket::drops).sum(),
@@ -138,7 +138,7 @@ impl XdpLink {
     }
 }
 
-/// What is to be opened.
+/// Parameters of opening the sockets.
 struct Order<'a> {
     name: &'a str,
     interface: u32,
@@ -195,7 +195,7 @@ impl Order<'_> {
                         .map_err(|error| kernels("lead frames to a socket", error))?;
                     sockets.push(socket);
                 }
-                // It has no more.
+                // The interface has no more queues.
                 Err((_, Errno::INVAL)) if queue != 0 => break,
                 Err(failure) => return Err(refused(mode, failure)),
             }
@@ -228,8 +228,9 @@ fn sleeping_place(packet: &PacketLink, sockets: &[Socket]) -> Result<OwnedFd, Er
     Ok(waiting)
 }
 
-/// Whether a frame's transport checksum is what the kernel leaves to an interface to be
-/// completed: the sum of the pseudo-header. It is not by chance in a frame that is intact.
+/// Returns whether a frame's transport checksum is the sum of the pseudo-header,
+/// which the kernel leaves to an interface. An intact frame has that by chance
+/// only.
 fn is_unfinished(beginning: &[u8]) -> bool {
     let Some(layout) = Layout::of(beginning) else {
         return false;
@@ -246,7 +247,8 @@ impl Transmitter for XdpLink {
             self.statistics.bad_length += 1;
             return Err(TransmitError::TooLong);
         }
-        // All by one queue: so frames stay in order, and one thread has no use for more.
+        // One queue sends all frames. They stay in order, and one thread needs no
+        // more.
         let Some(socket) = self.sockets.first_mut() else {
             return Err(TransmitError::Unreachable);
         };
@@ -262,7 +264,7 @@ impl Transmitter for XdpLink {
 }
 
 impl Link for XdpLink {
-    /// The interface is left nothing to do.
+    /// No work is left to the interface.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             mtu: self.mtu,
@@ -313,13 +315,13 @@ impl Link for XdpLink {
         }
     }
 
-    /// `None` once the interface was removed: nothing comes any more.
+    /// Returns `None` once the interface was removed: no frame comes any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.packet.descriptor().map(|_| self.waiting.as_fd())
     }
 
-    /// Frames that wait make the descriptor readable, but nothing tells when the interface
-    /// takes more.
+    /// Returns `false` while a frame waits for a buffer, as nothing tells when
+    /// there is one. Waiting received frames make the descriptor readable.
     fn prepare_sleep(&mut self) -> bool {
         self.flush();
         if self.packet.descriptor().is_none() {
@@ -337,7 +339,7 @@ impl Link for XdpLink {
     }
 
     fn note_beyond(&mut self, change: NeighborChange) {
-        // What the program does not know of, the packet socket takes.
+        // The packet socket takes frames for nodes that the program lacks.
         self.packet.note_beyond(change);
         let set = match change {
             NeighborChange::Joined(node) => self.redirection.set_node(node, true),
@@ -349,4 +351,4 @@ impl Link for XdpLink {
     }
 }
 
-const _: () = assert!(MAX_NODES >= 256, "as many as a fabric has members");
+const _: () = assert!(MAX_NODES >= 256, "the map holds all members of a fabric");

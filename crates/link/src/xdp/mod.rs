@@ -1,19 +1,20 @@
-//! A network interface of the kernel that is there already, through AF_XDP: frames for nodes
-//! leave the kernel's path before it makes anything of them, straight into memory of this
-//! process, without a copy where the interface's driver can.
+//! An existing network interface of the kernel, through AF_XDP. Frames for nodes
+//! leave the kernel's path before it allocates anything for them. They go directly
+//! into memory of this process, without a copy if the interface's driver supports
+//! that.
 //!
-//! A program that the kernel runs for each frame (`program.rs`) looks for its destination
-//! among the nodes that are said to be beyond the link
-//! ([`Link::note_beyond`](crate::Link::note_beyond)), and gives it to the socket of the queue
-//! that it came from. Every other frame goes on to the kernel as if nothing were there. Those
-//! for groups are for both: of them a packet socket beside has copies ([`packet`](crate::packet)),
-//! and it has what cannot be put into this memory, too: frames that are too long, as virtual
-//! interfaces hand them on, or of queues without a socket.
+//! The kernel runs a program (`program.rs`) for each frame. It looks for the
+//! frame's destination among the nodes behind the link
+//! ([`Link::note_beyond`](crate::Link::note_beyond)), and steers the frame to the
+//! socket of its queue. Every other frame goes on to the kernel. A packet socket
+//! ([`packet`](crate::packet)) gets copies of multicast frames. It also gets frames
+//! that do not fit this memory: those of queues without a socket, and super-frames
+//! of virtual interfaces.
 //!
-//! Nothing is left to the interface on this way: frames have checksums, and are cut.
+//! No work is left to the interface: frames are sent with checksums, and are cut.
 //!
-//! All ends with its descriptors, also if the process is killed: what attaches the program is
-//! one of them.
+//! Closing the descriptors ends everything, even if the process is killed: the
+//! program's attachment is one of them.
 
 mod bpf;
 mod error;

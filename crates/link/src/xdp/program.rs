@@ -1,19 +1,19 @@
-//! The program that the kernel runs for every frame that comes to the interface: frames for
-//! nodes go to the sockets of this link, all others go on to the kernel.
+//! The program that the kernel runs for every frame of the interface. It steers
+//! frames for nodes to this link's sockets, and passes all others to the kernel.
 //!
-//! It is so short that it stands here in instructions (RFC 9669): no compiler for BPF, and no
-//! object of one, is needed to build or to load it.
+//! The program is so short that it is written in instructions (RFC 9669). Building
+//! and loading it needs no BPF compiler and no object file.
 
-/// Descriptors of what it looks at.
+/// Descriptors of the program's maps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Maps {
-    /// Keys are the nodes' hardware addresses.
+    /// Map with the nodes' hardware addresses as keys.
     pub(super) nodes: i32,
-    /// A socket for each queue of the interface.
+    /// Map with a socket for each queue of the interface.
     pub(super) sockets: i32,
 }
 
-/// An instruction, as the kernel reads it.
+/// An instruction in the kernel's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Instruction {
@@ -25,7 +25,8 @@ pub(super) struct Instruction {
 }
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// Registers: a result; arguments of calls; what calls preserve; the end of the stack.
+// Registers: a result; arguments of calls; preserved by calls; the end of the
+// stack.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
@@ -35,28 +36,28 @@ const R5: u8 = 5;
 const R6: u8 = 6;
 const R10: u8 = 10;
 
-/// Widths of loads and stores.
+// Widths of loads and stores.
 const WORD: u8 = 0x00;
 const HALF: u8 = 0x08;
 
-/// `struct xdp_md`
+// Fields of `struct xdp_md`.
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// Functions of the kernel.
+// Functions of the kernel.
 const MAP_LOOKUP_ELEM: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
 
-/// The frame goes on to the kernel.
+/// Return value that passes the frame to the kernel.
 const XDP_PASS: i32 = 2;
 
-/// Where an address lies on the stack, filled up to eight bytes.
+/// Offset of an address on the stack, padded to eight bytes.
 const KEY: i16 = -8;
-/// Bytes of an Ethernet header, and where its EtherType lies.
+/// Length of an Ethernet header, and the offset of its EtherType.
 const HEADER: i32 = 14;
 const ETHERTYPE: i16 = 12;
-/// EtherTypes of VLAN tags, as they lie in memory.
+/// EtherTypes of VLAN tags in network byte order.
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
@@ -94,7 +95,7 @@ const fn subtract(to: u8, from: u8) -> Instruction {
     instruction(0x1f, to, from, 0, 0)
 }
 
-/// The descriptor of a map becomes its address: an instruction of twice the length.
+/// Loads a map's address from its descriptor: an instruction of double length.
 const fn map(to: u8, descriptor: i32) -> [Instruction; 2] {
     const OF_DESCRIPTOR: u8 = 1;
     [
@@ -109,7 +110,8 @@ const fn call(function: i32) -> Instruction {
 
 const EXIT: Instruction = instruction(0x95, 0, 0, 0, 0);
 
-/// Jumps to the end, where frames go on to the kernel; the distance is filled in later.
+/// Jumps to the end, where frames pass to the kernel. The distance is filled in
+/// later.
 const fn pass_if_above(a: u8, b: u8) -> Instruction {
     instruction(0x2d, a, b, 0, 0)
 }
@@ -122,8 +124,8 @@ const fn pass_if_equal(a: u8, value: i32) -> Instruction {
     instruction(0x15, a, 0, 0, value)
 }
 
-/// For frames of at most `longest` bytes; longer ones do not fit where frames are put, and
-/// reach this side as those for groups do.
+/// Returns the program for frames of at most `longest` bytes. Longer ones do not
+/// fit a buffer, and reach the packet socket.
 pub(super) fn program(maps: Maps, longest: u32) -> Vec<Instruction> {
     let mut program = vec![
         copy(R6, R1),
@@ -153,7 +155,7 @@ pub(super) fn program(maps: Maps, longest: u32) -> Vec<Instruction> {
         load(WORD, R2, R6, RX_QUEUE_INDEX),
     ]);
     program.extend(map(R1, maps.sockets));
-    // A queue without a socket: on to the kernel as well.
+    // The frame of a queue without a socket passes to the kernel.
     program.extend([set(R3, XDP_PASS), call(REDIRECT_MAP), EXIT]);
     let end = program.len();
     for (at, jump) in program.iter_mut().enumerate() {
@@ -165,7 +167,7 @@ pub(super) fn program(maps: Maps, longest: u32) -> Vec<Instruction> {
     program
 }
 
-/// How the program sees a node's address.
+/// Returns a node's address as the program's key.
 pub(super) fn key(address: [u8; 6]) -> [u8; 8] {
     let mut key = [0; 8];
     key[..6].copy_from_slice(&address);

@@ -1,5 +1,5 @@
-//! The rings between a socket and the kernel: each has one side that puts entries there and
-//! one that takes them, and this process is the one or the other.
+//! The rings between a socket and the kernel. Each has a producer and a consumer.
+//! This process is one of them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -8,10 +8,11 @@ use rustix::io::Errno;
 use rustix::net::xdp::XdpRingOffset;
 use toehold_shm::KernelMemory;
 
-/// The kernel wants to be told of what is put there.
+/// Flag: the kernel wants to be told of new entries.
 const NEED_WAKEUP: u32 = 1;
 
-/// Bytes of an entry: where a frame lies, or that, its length and options.
+/// Length of the shorter kind of entry in bytes: a frame's offset. The other adds
+/// length and options.
 pub(super) const PLACE: usize = 8;
 pub(super) const DESCRIPTOR: usize = 16;
 
@@ -24,16 +25,16 @@ pub(super) struct Ring {
     flags: Option<usize>,
     entries: usize,
     entry: usize,
-    /// A power of two.
+    /// Number of entries, a power of two.
     size: u32,
-    /// This side's position, which the other side sees when it is published.
+    /// This side's position. The other side sees it after it is published.
     own: u32,
-    /// The other side's, as it was last seen.
+    /// The other side's position when it was last read.
     other: u32,
 }
 
 impl Ring {
-    /// Maps the ring that a socket has at this page offset.
+    /// Maps the ring at this page offset of a socket.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -72,18 +73,18 @@ impl Ring {
         }
     }
 
-    /// Where the words of an entry lie.
+    /// Returns the offset of an entry's words.
     fn at(&self, position: u32) -> usize {
         self.entries + (position & (self.size - 1)) as usize * self.entry
     }
 
-    /// Whether the kernel sleeps, and is to be called.
+    /// Returns whether the kernel sleeps and must be woken.
     pub(super) fn needs_wakeup(&self) -> bool {
         let flags = self.flags.and_then(|at| self.memory.word(at));
         flags.is_some_and(|flags| flags.load(Ordering::Acquire) & NEED_WAKEUP != 0)
     }
 
-    /// Puts an entry there, unless the ring is full.
+    /// Adds an entry. Returns `false` if the ring is full.
     pub(super) fn put(&mut self, place: u64, len: u32) -> bool {
         if self.own.wrapping_sub(self.other) >= self.size {
             self.other = self.position(self.consumer);
@@ -99,7 +100,7 @@ impl Ring {
         };
         store(at, place);
         if self.entry == DESCRIPTOR {
-            // The length, and no options behind it.
+            // The length, and no options.
             let [a, b, c, d] = len.to_ne_bytes();
             store(at + 8, u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]));
         }
@@ -107,18 +108,18 @@ impl Ring {
         true
     }
 
-    /// Lets the kernel see what was put there.
+    /// Publishes added entries to the kernel.
     pub(super) fn publish(&self) {
         self.set_position(self.producer);
     }
 
-    /// What the kernel has not taken yet.
+    /// Returns the number of entries that the kernel has not taken yet.
     pub(super) fn pending(&mut self) -> u32 {
         self.other = self.position(self.consumer);
         self.own.wrapping_sub(self.other)
     }
 
-    /// The next entry of the kernel's: place and length.
+    /// Returns the kernel's next entry: offset and length.
     pub(super) fn take(&mut self) -> Option<(u64, u32)> {
         if self.own == self.other {
             self.other = self.position(self.producer);
@@ -140,12 +141,12 @@ impl Ring {
         Some((place, len))
     }
 
-    /// Gives the places of entries that were taken back to the kernel.
+    /// Returns the space of taken entries to the kernel.
     pub(super) fn release(&self) {
         self.set_position(self.consumer);
     }
 
-    /// Whether the kernel has put nothing there.
+    /// Returns whether the kernel has added no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.own == self.position(self.producer)
     }

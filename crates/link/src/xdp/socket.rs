@@ -1,4 +1,4 @@
-//! A socket of one queue of an interface, with the memory in which its frames lie.
+//! A socket of one queue of an interface, with the memory for its frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
@@ -19,24 +19,24 @@ use super::ring::{DESCRIPTOR, PLACE, Ring};
 use crate::layout::private_len;
 use crate::{MIN_PRIVATE, Transmit};
 
-/// Places for frames that come, and as many for those that go.
+/// Number of buffers for received frames, and of buffers for sent ones.
 const PLACES: u32 = 1024;
-/// What the kernel keeps free in front of a frame.
+/// Bytes that the kernel keeps free before a frame.
 pub(super) const HEADROOM: usize = 256;
-/// Shortest frame on a wire, without its checksum.
+/// Length of the shortest frame on a wire, without its checksum.
 const SHORTEST: usize = 60;
-/// Calls in a row to send what is there: in copy mode, each sends 32 frames.
+/// Most system calls in a row that send. In copy mode, each sends 32 frames.
 const MAX_CALLS: u32 = PLACES / 32 + 1;
 
-/// How long a queue is waited for whose former socket is closed: the kernel lets go of it only some
-/// time afterwards.
+/// Longest wait for a queue whose former socket is closed. The kernel frees the
+/// queue only some time later.
 const PATIENCE: Duration = Duration::from_millis(500);
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Whether the driver is to read and write frames where they lie.
+/// Whether the driver reads and writes frames in place.
 pub(super) type ZeroCopy = bool;
 
-/// A socket.
+/// An AF_XDP socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     descriptor: OwnedFd,
@@ -45,22 +45,22 @@ pub(super) struct Socket {
     completion: Ring,
     receive: Ring,
     transmit: Ring,
-    /// Places for frames that go.
+    /// Offsets of free buffers for sending.
     free: Vec<u64>,
-    /// Bytes of a place.
+    /// Length of a buffer in bytes.
     place: usize,
-    /// Entries were put into the ring that the kernel has not seen.
+    /// Whether the ring has entries that are not published to the kernel.
     unpublished: bool,
-    /// The beginning of the frame that is handed over.
+    /// Private copy of the current frame's beginning.
     private: Vec<u8>,
 }
 
-/// Which step failed, and how.
+/// The failed step and its error.
 pub(super) type Failure = (&'static str, Errno);
 
 impl Socket {
-    /// Opens one in the namespace of the calling thread. `place`: bytes of a place for a
-    /// frame, 2048 or 4096.
+    /// Opens a socket in the namespace of the calling thread. `place` is the length
+    /// of a buffer, 2048 or 4096.
     pub(super) fn open(
         interface: u32,
         queue: u32,
@@ -116,7 +116,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Frames that the kernel dropped, since there was no place or no entry for them.
+    /// Returns the number of frames that the kernel dropped for lack of a buffer or
+    /// an entry.
     pub(super) fn drops(&self) -> u64 {
         let counted = sockopt::xdp_statistics(&self.descriptor);
         counted.map_or(0, |counted| {
@@ -124,8 +125,8 @@ impl Socket {
         })
     }
 
-    /// Takes up to `budget` frames. The handler has the beginning of each in private memory,
-    /// and the rest where it lies. Returns how many came.
+    /// Takes up to `budget` frames and returns their number. The handler gets each
+    /// frame's beginning in private memory, and the rest in place.
     pub(super) fn receive(
         &mut self,
         budget: usize,
@@ -153,7 +154,7 @@ impl Socket {
                 }
                 None => statistics.bad_length += 1,
             }
-            // There are as many entries as places.
+            // There are as many entries as buffers.
             self.fill.put(at - at % self.place as u64, 0);
         }
         self.private = private;
@@ -168,7 +169,8 @@ impl Socket {
         count
     }
 
-    /// Puts a frame into a place, to be sent with the next flush. False: there is none.
+    /// Puts a frame into a buffer, to be sent with the next flush. Returns `false`
+    /// if none is free.
     pub(super) fn transmit(&mut self, frame: &Transmit<'_>, statistics: &mut XdpStatistics) -> bool {
         if self.free.is_empty() {
             self.reclaim();
@@ -184,7 +186,8 @@ impl Socket {
         let mut whole = self.frames.write(at, frame.headers)
             && self.frames.write_gather(at + frame.headers.len(), frame.payload);
         if len < SHORTEST {
-            // Not every driver does it, and what was there is none of the receiver's.
+            // Not every driver pads, and old bytes of the buffer must not leak to
+            // the receiver.
             whole &= self.frames.write(at + len, &[0; SHORTEST][len..]);
         }
         if !whole || !self.transmit.put(place, len.max(SHORTEST) as u32) {
@@ -195,7 +198,7 @@ impl Socket {
         true
     }
 
-    /// Takes back the places of frames that were sent.
+    /// Takes back the buffers of sent frames.
     fn reclaim(&mut self) {
         let before = self.free.len();
         while let Some((place, _)) = self.completion.take() {
@@ -206,7 +209,7 @@ impl Socket {
         }
     }
 
-    /// Has the kernel send what was put there.
+    /// Makes the kernel send the queued frames.
     pub(super) fn flush(&mut self, statistics: &mut XdpStatistics) {
         if std::mem::take(&mut self.unpublished) {
             self.transmit.publish();
@@ -226,14 +229,14 @@ impl Socket {
                 Err(_) => {}
             }
             if self.transmit.pending() == before {
-                // The interface takes no more; their places come back later.
+                // The interface takes no more. The buffers come back later.
                 self.reclaim();
                 return;
             }
         }
     }
 
-    /// Whether frames wait for the kernel to be called again.
+    /// Returns whether frames wait for another call of the kernel.
     pub(super) fn has_pending(&mut self) -> bool {
         self.transmit.pending() != 0 && self.transmit.needs_wakeup()
     }
@@ -249,7 +252,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Gives a queue to a socket, as soon as no other one has it.
+/// Binds a queue to a socket as soon as no other socket has it.
 fn bind_when_free(socket: &OwnedFd, queue: &SocketAddrXdp) -> Result<(), Errno> {
     let began = Instant::now();
     loop {
@@ -260,7 +263,7 @@ fn bind_when_free(socket: &OwnedFd, queue: &SocketAddrXdp) -> Result<(), Errno> 
     }
 }
 
-/// Fill, completion, receive and transmit.
+/// Maps the rings: fill, completion, receive and transmit.
 fn rings(socket: BorrowedFd<'_>) -> Result<[Ring; 4], Errno> {
     sockopt::set_xdp_umem_fill_ring_size(socket, PLACES)?;
     sockopt::set_xdp_umem_completion_ring_size(socket, PLACES)?;

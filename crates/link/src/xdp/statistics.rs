@@ -1,29 +1,29 @@
-//! What AF_XDP has carried and dropped, and why.
+//! Counters of AF_XDP: frames carried, and frames dropped by reason.
 
-/// Counters since the link was opened, of all its queues.
+/// Counters of all queues since the link was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XdpStatistics {
-    /// Frames that came.
+    /// Received frames.
     pub frames_received: u64,
-    /// Bytes of these.
+    /// Bytes of the received frames.
     pub bytes_received: u64,
-    /// Of these frames, those whose checksum the kernel at the other end of a virtual
-    /// interface had left undone.
+    /// Received frames with a partial checksum, from the kernel at the other end of
+    /// a virtual interface.
     pub unfinished: u64,
-    /// Frames sent.
+    /// Sent frames.
     pub frames_sent: u64,
-    /// Bytes of these.
+    /// Bytes of the sent frames.
     pub bytes_sent: u64,
     /// Frames dropped, in either direction, because of their length.
     pub bad_length: u64,
-    /// Times there was no place for a frame, which was given back.
+    /// Number of times that no buffer was free for a frame, which was given back.
     pub full: u64,
-    /// Calls of the kernel to send frames, or to take places for them.
+    /// System calls that send frames or return buffers.
     pub calls: u64,
-    /// Of these, calls that failed because the interface is down or gone.
+    /// System calls that failed because the interface is down or gone.
     pub down: u64,
-    /// Frames that the kernel dropped, because there was no place for them.
+    /// Frames that the kernel dropped for lack of a buffer.
     pub dropped: u64,
-    /// Nodes whose frames are not taken this way, because there are too many.
+    /// Nodes without frames on this path, because there are too many.
     pub not_served: u64,
 }

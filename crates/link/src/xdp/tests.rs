@@ -1,4 +1,4 @@
-//! With the kernel, over one end of a veth pair in a namespace of a test's own.
+//! Tests with the kernel, over one end of a veth pair in a test's own namespace.
 
 use super::*;
 use crate::packet::PacketLink;
@@ -6,7 +6,7 @@ use crate::test_cable::{Cable, NODE, OTHER, OWN, next};
 use crate::test_frames::{PARTIAL, frame_to, send, tcp_ipv4};
 use crate::{Checksum, Link, NeighborChange, Offload, TransmitError};
 
-/// The modes of veth's, which has none without copies.
+/// The modes of veth, which has none without copies.
 const MODES: [Mode; 2] = [Mode::Copy, Mode::Generic];
 
 fn near(cable: &Cable) -> PacketLink {
@@ -18,7 +18,7 @@ fn open(cable: &Cable, modes: &[Mode], queues: Option<u32>) -> Result<XdpLink, X
 }
 
 #[test]
-fn the_program_leaves_everybody_else_to_the_kernel() {
+fn program_passes_other_frames_to_kernel() {
     let maps = program::Maps { nodes: 3, sockets: 4 };
     let program = program::program(maps, 1792);
     assert_eq!(program.len() * size_of::<program::Instruction>(), 8 * 30);
@@ -27,7 +27,7 @@ fn the_program_leaves_everybody_else_to_the_kernel() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn frames_for_nodes_come_through_sockets_and_those_for_groups_beside() {
+fn unicast_uses_sockets_and_multicast_uses_packet_socket() {
     for mode in MODES {
         let cable = Cable::new();
         let (mut near, mut far) = (near(&cable), open(&cable, &[mode], None).unwrap());
@@ -56,12 +56,12 @@ fn frames_for_nodes_come_through_sockets_and_those_for_groups_beside() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn many_frames_are_sent_in_order_and_padded() {
+fn many_frames_leave_in_order_and_padded() {
     for mode in MODES {
         let cable = Cable::new();
         let (mut near, mut far) = (near(&cable), open(&cable, &[mode], None).unwrap());
         near.note_beyond(NeighborChange::Joined(NODE));
-        // More than there are places for: they come back.
+        // More frames than buffers, which are reused.
         for number in 0..3000_u32 {
             let frame = frame_to(NODE, OWN, &number.to_be_bytes());
             while send(&mut far, &frame, Offload::default()) == Err(TransmitError::Full) {
@@ -80,10 +80,10 @@ fn many_frames_are_sent_in_order_and_padded() {
     }
 }
 
-/// The kernel at the other end of a veth pair completes no checksums.
+/// The kernel at the other end of a veth pair leaves checksums partial.
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn unfinished_checksums_and_super_frames_of_a_veth_peer_are_known_as_such() {
+fn partial_checksums_and_super_frames_of_veth_peer_are_recognised() {
     for mode in MODES {
         let cable = Cable::new();
         let (mut near, mut far) = (near(&cable), open(&cable, &[mode], None).unwrap());
@@ -114,7 +114,7 @@ fn unfinished_checksums_and_super_frames_of_a_veth_peer_are_known_as_such() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn what_comes_to_a_queue_without_a_socket_comes_beside() {
+fn frames_of_queue_without_socket_use_packet_socket() {
     let cable = Cable::new();
     let (mut near, mut far) = (near(&cable), open(&cable, &MODES, Some(1)).unwrap());
     assert_eq!((far.mode(), far.queues()), (Mode::Copy, 1));
@@ -131,13 +131,13 @@ fn what_comes_to_a_queue_without_a_socket_comes_beside() {
         far.statistics().frames_received,
         far.packet().statistics().frames_received,
     );
-    // Of those beside, some may be the kernel's own for groups.
+    // The packet socket may also receive multicast frames of the kernel.
     assert!(came.0 < 64 && came.0 + came.1 >= 64, "{came:?}");
 }
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn a_program_of_somebody_else_stays_where_it_is() {
+fn foreign_program_stays_attached() {
     let cable = Cable::new();
     let first = open(&cable, &MODES, None).unwrap();
     assert!(cable.ip("-d link show far").contains("xdp"));
@@ -147,14 +147,14 @@ fn a_program_of_somebody_else_stays_where_it_is() {
     drop(first);
     assert!(
         !cable.ip("-d link show far").contains("xdp"),
-        "it went with its link"
+        "the program is detached with its link"
     );
     open(&cable, &[Mode::Generic], None).unwrap();
 }
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn what_veth_cannot_do_is_said() {
+fn unsupported_mode_of_veth_returns_error() {
     let cable = Cable::new();
     let error = open(&cable, &[Mode::ZeroCopy], None).unwrap_err();
     assert!(
@@ -175,7 +175,7 @@ fn what_veth_cannot_do_is_said() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn a_removed_interface_is_gone() {
+fn removed_interface_is_gone() {
     let cable = Cable::new();
     let mut far = open(&cable, &MODES, None).unwrap();
     assert!(far.descriptor().is_some());

@@ -1,17 +1,18 @@
-//! Packets that are longer than what the other link carries.
+//! Packets that exceed the other link's MTU.
 
 use toehold_wire::{icmpv4, icmpv6, ipv4, ipv6};
 
 use super::super::too_long::{fragments, report};
 use super::*;
 
-/// A bridge from a link with an MTU of 9000 to one of 1500.
+/// Creates a bridge from a link with an MTU of 9000 to one of 1500.
 fn narrowing() -> (Loopback, Bridge<Loopback, Loopback>, Loopback) {
     let ((near, left), (right, far)) = (cable(|wide| wide.capabilities.mtu = 9000), cable(plain));
     (near, Bridge::new(left, right), far)
 }
 
-/// A datagram from A to B over IPv4 with a payload of so many bytes, to be fragmented or not.
+/// Returns an IPv4 datagram from A to B with `len` bytes of payload, with or
+/// without "don't fragment".
 fn datagram_v4(len: usize, dont_fragment: bool) -> Vec<u8> {
     let mut frame = udp_ipv4(&(0..len).map(|at| (at / 5) as u8).collect::<Vec<_>>());
     frame[..6].copy_from_slice(&B);
@@ -19,7 +20,7 @@ fn datagram_v4(len: usize, dont_fragment: bool) -> Vec<u8> {
     frame
 }
 
-/// The same over IPv6.
+/// Returns an IPv6 datagram from A to B with `len` bytes of payload.
 fn datagram_v6(len: usize) -> Vec<u8> {
     let mut frame = [&B[..], &A, &[0x86, 0xdd]].concat();
     let [src, dst] = ["fd77::1", "fd77::2"].map(|address| address.parse().unwrap());
@@ -38,7 +39,7 @@ fn datagram_v6(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_may_be_fragmented_is() {
+fn long_packet_without_dont_fragment_is_fragmented() {
     let (mut near, mut bridge, mut far) = narrowing();
     let frame = datagram_v4(5000, false);
     send(&mut near, &frame, PARTIAL).unwrap();
@@ -58,7 +59,7 @@ fn what_may_be_fragmented_is() {
         );
         assert_eq!(view.more_fragments(), number != 3);
         payload.extend(view.payload());
-        // One that is cut once more is still where it was, and not the last one.
+        // A fragment cut again keeps its offset, and is not the last one.
         let again: Vec<_> = fragments(piece, 600).unwrap().collect();
         let last = again.last().unwrap();
         let last = ipv4::View::new(&last[14..], last.len() - 14).unwrap();
@@ -73,7 +74,7 @@ fn what_may_be_fragmented_is() {
 }
 
 #[test]
-fn the_sender_of_what_cannot_be_cut_is_told_what_can() {
+fn sender_of_uncuttable_packet_is_told_mtu() {
     let (mut near, mut bridge, mut far) = narrowing();
     for frame in [datagram_v4(5000, true), datagram_v6(5000)] {
         send(&mut near, &frame, PARTIAL).unwrap();
@@ -82,7 +83,11 @@ fn the_sender_of_what_cannot_be_cut_is_told_what_can() {
         assert!(receive_all(&mut far, 0).is_empty());
         let told = receive_all(&mut near, 0);
         assert_eq!(told.len(), 1);
-        assert_eq!(told[0][..12], [A, B].concat(), "as from whom it was for");
+        assert_eq!(
+            told[0][..12],
+            [A, B].concat(),
+            "the error comes from the packet's destination"
+        );
         let mut finished = frame;
         complete(&mut finished, true, &mut PARTIAL.clone());
         let (packet, sent) = (&told[0][14..], &finished[14..]);
@@ -113,9 +118,10 @@ fn the_sender_of_what_cannot_be_cut_is_told_what_can() {
     assert_eq!((forth.too_long, forth.reported, forth.forwarded), (2, 2, 0));
 }
 
-/// No error about an error, nor about what is for many; and none of a segment, which is cut.
+/// No error is sent about an error, about a multicast packet, or about a
+/// segment, which is cut.
 #[test]
-fn nobody_is_told_in_vain() {
+fn no_error_is_sent_about_errors_multicast_and_segments() {
     let told = |frame: &[u8]| report(frame, 1500).is_some();
     assert!(told(&datagram_v4(5000, true)) && told(&datagram_v6(5000)));
     let mut group = datagram_v4(5000, true);
@@ -138,9 +144,10 @@ fn nobody_is_told_in_vain() {
     assert!(receive_all(&mut near, 0).is_empty());
 }
 
-/// A packet may be longer by a few bytes only, as many as the tags that it does not have.
+/// Without VLAN tags a packet may exceed the MTU by a few bytes only, the room
+/// of the tags.
 #[test]
-fn a_packet_that_is_a_little_too_long_is_noticed() {
+fn packet_longer_by_tag_room_is_noticed() {
     for over in 0..=8 {
         let (mut near, mut bridge, mut far) = narrowing();
         send(&mut near, &tcp_ipv4(&vec![7; 1460 + over]), PARTIAL).unwrap();
@@ -156,7 +163,7 @@ fn a_packet_that_is_a_little_too_long_is_noticed() {
 }
 
 #[test]
-fn errors_are_few_however_many_packets_are_too_long() {
+fn errors_are_rate_limited() {
     let (mut near, mut bridge, _far) = narrowing();
     let mut told = 0;
     let mut flood = |now_ns: u64| {
@@ -175,7 +182,7 @@ fn errors_are_few_however_many_packets_are_too_long() {
 
 proptest! {
     #[test]
-    fn whatever_is_too_long_is_survived(
+    fn arbitrary_long_packet_never_panics(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         damage: (prop::sample::Index, u8),
         v4: bool,

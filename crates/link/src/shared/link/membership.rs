@@ -1,4 +1,5 @@
-//! A place in the segment: claimed, kept, and lost; and who has the others.
+//! Membership of the segment: claims, keeps and loses a number, and watches the
+//! other members.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use crate::NeighborChange;
 use crate::address_table::AddressTable;
 use crate::random::unpredictable;
 
-/// How often the link looks who is there and who wants to begin, in nanoseconds.
+/// Interval of polls for present members and new sessions, in nanoseconds.
 const TICK_NS: u64 = 1_000_000;
-/// How often learned addresses are looked through, in nanoseconds.
+/// Interval of expiring learnt addresses, in nanoseconds.
 const AGE_NS: u64 = 10_000_000_000;
-/// How long a member that was not told its number waits for one, beyond the time in which
-/// it is seen who is gone.
+/// Longest wait for a number by a member that was not told one, beyond the time in
+/// which dead members are recognised.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl SharedLink {
@@ -36,12 +37,13 @@ impl SharedLink {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Whoever drives has a clock of his own.
+        // The driver has another clock.
         self.vigil = Vigil::new(self.segment.members());
         Ok(())
     }
 
-    /// Takes a number that nobody has, or whose owner is gone. True: it has one.
+    /// Takes a number without a living owner. Returns whether the link has one
+    /// then.
     fn claim(&mut self, now_ns: u64) -> bool {
         self.vigil.look(&self.segment, now_ns);
         let (vigil, segment) = (&self.vigil, &self.segment);
@@ -50,7 +52,7 @@ impl SharedLink {
         let mut free: Vec<_> = candidates
             .filter_map(|member| Some((vigil.replaceable(member, now_ns)?, member)))
             .collect();
-        // Those that nobody had come first: 0 is nobody.
+        // Unused numbers come first: their owner is 0.
         free.sort_unstable_by_key(|&(owner, member)| (owner != 0, member));
         let (life, identity) = (unpredictable().max(1), identity_of(self.address));
         let claimed = free
@@ -63,7 +65,7 @@ impl SharedLink {
         true
     }
 
-    /// Looks after all that takes time, now and then.
+    /// Runs all periodic work that is due.
     pub(super) fn tick(&mut self) {
         if self.now_ns < self.tick_ns {
             return;
@@ -98,7 +100,7 @@ impl SharedLink {
         }
     }
 
-    /// A member is gone, or another life of it has begun.
+    /// Handles a member that is gone, or whose next life has begun.
     fn lose(&mut self, index: usize) {
         if self.peers[index].is_present() {
             self.note(NeighborChange::Left(self.peers[index].address));
@@ -107,8 +109,8 @@ impl SharedLink {
         self.peers[index].part();
     }
 
-    /// Somebody has taken this member's number, as happens to one that did nothing for long:
-    /// nothing it has mapped is its own any more.
+    /// Checks that this member still has its number. After a long pause another
+    /// member may have taken it. The mapped rings then belong to that member.
     pub(super) fn check_place(&mut self) {
         let is_own = |member| self.segment.slot(member).belongs_to(self.life);
         if self.member.is_none_or(is_own) {
@@ -125,7 +127,7 @@ impl SharedLink {
         self.learned = AddressTable::default();
     }
 
-    /// A driver that never asks for changes does not hold them all.
+    /// Queues a change for the driver, up to a bound for a driver that never asks.
     fn note(&mut self, change: NeighborChange) {
         if self.changes.len() >= 4 * self.segment.members() {
             self.changes.pop_front();

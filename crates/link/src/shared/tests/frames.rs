@@ -1,4 +1,4 @@
-//! Frames between members that keep the rules.
+//! Frames between honest members.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::test_frames::{PARTIAL, tcp_ipv4, whole};
 
 const ALL: [u8; 6] = [0xff; 6];
 
-/// Two members that know each other, and the time.
+/// Returns two members that know each other, and the time.
 fn pair(place: &Place) -> (SharedLink, SharedLink, u64) {
     let (mut a, mut b, mut now) = (place.member(1), place.member(2), 0);
     settle(&mut [&mut a, &mut b], &mut now);
@@ -17,7 +17,7 @@ fn pair(place: &Place) -> (SharedLink, SharedLink, u64) {
 }
 
 #[test]
-fn frames_cross_as_they_are() {
+fn frames_cross_unchanged() {
     let place = Place::new();
     let (mut a, mut b, now) = pair(&place);
     assert_eq!((a.member(), b.member()), (Some(0), Some(1)));
@@ -31,7 +31,7 @@ fn frames_cross_as_they_are() {
     send(&mut a, &short, Offload::default()).unwrap();
     assert!(
         receive_all(&mut b, now).is_empty(),
-        "nothing is there before it is published"
+        "no frame is visible before it is published"
     );
     a.flush();
     assert!(!b.prepare_sleep());
@@ -51,7 +51,7 @@ fn frames_cross_as_they_are() {
 }
 
 #[test]
-fn frames_go_to_whom_they_are_for() {
+fn frames_reach_their_destination_only() {
     let place = Place::new();
     let (mut a, mut b, mut now) = pair(&place);
     let mut c = place.member(3);
@@ -70,7 +70,8 @@ fn frames_go_to_whom_they_are_for() {
         (receive_all(&mut b, now).len(), receive_all(&mut c, now).len()),
         (0, 1)
     );
-    // One behind a member is for all until it has been seen.
+    // A frame for an address behind a member goes to all until the address was
+    // seen.
     let behind = mac(77);
     sent(&mut a, &frame_to(behind, mac(1), b"where?"));
     assert_eq!(
@@ -88,7 +89,7 @@ fn frames_go_to_whom_they_are_for() {
 }
 
 #[test]
-fn a_member_that_makes_no_room_misses_frames_and_holds_up_nobody() {
+fn full_member_misses_frames_without_delaying_others() {
     let place = Place::new();
     let (mut a, mut stuck, mut now) = pair(&place);
     let mut c = place.member(3);
@@ -109,7 +110,7 @@ fn a_member_that_makes_no_room_misses_frames_and_holds_up_nobody() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn frame_of_wrong_length_is_refused() {
     let place = Place::new();
     let (mut a, mut b, now) = pair(&place);
     let mut refused = |frame: &[u8], offload| {
@@ -153,7 +154,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_number_that_somebody_lives_under_is_not_to_be_had() {
+fn number_of_living_member_is_refused() {
     let place = Place::new();
     let mut a = place.member(1);
     let asked = SharedSettings {
@@ -171,9 +172,10 @@ fn a_number_that_somebody_lives_under_is_not_to_be_had() {
     assert_eq!((a.member(), a.statistics().evicted), (Some(0), 0));
 }
 
-/// One that was stopped for long goes on as another member, and harms nobody.
+/// A member that was stopped for long continues under another number, without harm
+/// to others.
 #[test]
-fn whoever_lost_its_number_takes_another_one() {
+fn member_without_number_takes_another_one() {
     let place = Place::new();
     let (mut a, mut b, mut now) = pair(&place);
     let asked = SharedSettings {
@@ -183,7 +185,7 @@ fn whoever_lost_its_number_takes_another_one() {
     let mut c = SharedLink::open(&asked).unwrap(); // takes as long as that takes
     settle(&mut [&mut b, &mut c], &mut now);
     assert_eq!((c.member(), connected(&b)), (Some(0), 1));
-    let frame = frame_to(mac(2), mac(1), b"of a ghost");
+    let frame = frame_to(mac(2), mac(1), b"too late");
     send(&mut a, &frame, PARTIAL).unwrap();
     a.flush();
     assert!(receive_all(&mut b, now).is_empty());
@@ -198,7 +200,7 @@ fn whoever_lost_its_number_takes_another_one() {
 }
 
 #[test]
-fn pauses_grow_while_nothing_is_carried() {
+fn pauses_grow_while_idle() {
     let place = Place::new();
     let (mut a, mut b, mut now) = pair(&place);
     send(&mut a, &frame_to(mac(2), mac(1), b""), PARTIAL).unwrap();
@@ -218,8 +220,8 @@ fn pauses_grow_while_nothing_is_carried() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever two members say to each other arrives, once and in order, whichever way the
-    /// rings are filled and drained.
+    /// Frames between two members arrive once and in order, however the rings are
+    /// filled and drained.
     #[test]
     fn streams_arrive_in_order(
         steps in proptest::collection::vec((any::<bool>(), 0_usize..1500, 0_usize..8), 1..200),

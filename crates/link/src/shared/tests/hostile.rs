@@ -1,4 +1,4 @@
-//! A segment that somebody scribbles on.
+//! A segment that a hostile process writes to.
 
 use std::os::unix::fs::FileExt;
 
@@ -7,10 +7,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::test_frames::PARTIAL;
 
-/// Words in front of the rings and in them that decide something, and any others.
+/// Generates offsets of control words before and in the rings, and arbitrary
+/// others.
 fn place_of_a_word() -> impl Strategy<Value = u64> {
     let slots = (0_u64..4, 0_u64..4).prop_map(|(member, word)| 4096 + member * 256 + word * 8);
-    // Twelve ways of 512 bytes of words and rings of 64 KiB, from the third page on.
+    // Twelve pairs of control words (512 bytes) and rings of 64 KiB, from the third
+    // page on.
     let way = 512 + (1 << 16);
     let words = (
         0_u64..12,
@@ -37,10 +39,10 @@ fn word() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Nobody panics, hangs, or hands over a frame that cannot be one; and when the
-    /// scribbling ends, the members find one another again.
+    /// Members never panic, hang, or pass on an impossible frame. When the writes
+    /// end, the members find one another again.
     #[test]
-    fn scribbling_disturbs_traffic_and_nothing_else(
+    fn hostile_writes_disturb_traffic_only(
         scribbles in proptest::collection::vec(proptest::collection::vec((place_of_a_word(), word()), 0..6), 1..40),
     ) {
         let place = Place::new();
@@ -64,7 +66,7 @@ proptest! {
                 while link.next_change().is_some() {}
             }
         }
-        // They may have lost their places, which nobody gives back before he is gone.
+        // Members may have lost their numbers, which are only reused after a while.
         for _ in 0..40 {
             settle(&mut [&mut a, &mut b], &mut now);
         }
@@ -76,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn a_segment_that_is_none_is_refused() {
+fn invalid_segment_is_refused() {
     let place = Place::new();
     std::fs::write(place.path(), vec![7; 1 << 20]).unwrap();
     let error = SharedLink::open(&place.settings(1)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Members of a segment in one process, under a clock of the test's own.
+//! Members of a segment in one process, under the test's clock.
 
 mod frames;
 mod hostile;
@@ -11,7 +11,7 @@ use super::*;
 use crate::test_frames::{frame_to, receive_all, send};
 use crate::{Link, Offload, TransmitError};
 
-/// A segment of a test's own.
+/// A segment of one test.
 struct Place(PathBuf);
 
 impl Place {
@@ -27,7 +27,7 @@ impl Place {
         self.0.join("segment")
     }
 
-    /// With 1 MiB for four members, and so rings of 64 KiB.
+    /// Returns settings for 1 MiB and four members, which gives rings of 64 KiB.
     fn settings(&self, number: u8) -> SharedSettings {
         SharedSettings {
             size: Some(1 << 20),
@@ -53,8 +53,8 @@ fn mac(number: u8) -> [u8; 6] {
 
 const MS: u64 = 1_000_000;
 
-/// Drives all members until nothing has come for long enough that whoever is there was
-/// seen, and began. Frames that come are dropped.
+/// Drives all members until they have seen each other and no frame has come for
+/// long enough. Received frames are dropped.
 fn settle(links: &mut [&mut SharedLink], now_ns: &mut u64) {
     for _ in 0..200 {
         *now_ns += MS;

@@ -1,4 +1,4 @@
-//! Two real processes, of which one is killed and comes back.
+//! Two real processes. One of them is killed and restarted.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::test_frames::PARTIAL;
 const PATH: &str = "TOEHOLD_TEST_SEGMENT";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that echoes frames until it is killed, or has had enough time for any test.
+/// A process that echoes frames until it is killed or its time ends.
 struct Echo(Child);
 
 impl Echo {
@@ -34,7 +34,7 @@ impl Drop for Echo {
     }
 }
 
-/// Not a test of its own: the other process of the test below.
+/// The other process of the test below, and no test of its own.
 #[test]
 fn echo_in_a_process() {
     let Ok(path) = std::env::var(PATH) else { return };
@@ -53,7 +53,7 @@ fn echo_in_a_process() {
     }
 }
 
-/// Sends until an answer comes: what is sent while nobody is there is lost.
+/// Sends until an answer comes. Frames sent without a receiver are lost.
 fn echoed(link: &mut SharedLink, begun: Instant, bytes: &[u8]) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -69,7 +69,7 @@ fn echoed(link: &mut SharedLink, begun: Instant, bytes: &[u8]) {
 }
 
 #[test]
-fn a_killed_process_takes_its_place_again() {
+fn restarted_process_takes_its_number_again() {
     let place = Place::new();
     let (mut link, begun) = (place.member(1), Instant::now());
     for life in [&b"first"[..], b"second"] {

@@ -1,4 +1,4 @@
-//! Frames that a stack would not send.
+//! Frames that no stack would send.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use crate::{Checksum, Offload, TransmitError};
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn lengths_have_their_bounds() {
+fn wrong_lengths_are_refused() {
     let mut host = Host::new(1, |_| {});
     let tap = &mut host.tap;
     let super_frame = Offload {
@@ -31,7 +31,7 @@ fn lengths_have_their_bounds() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn super_frames_of_nothing_are_dropped() {
+fn super_frames_without_transport_are_dropped() {
     let mut host = Host::new(1, |_| {});
     let super_frame = Offload {
         segment_size: 1000,
@@ -47,10 +47,10 @@ fn super_frames_of_nothing_are_dropped() {
     assert_eq!(host.tap.statistics().bad_checksums, 1);
 }
 
-/// Whatever is sent is taken or refused, and the device goes on.
+/// Each frame is taken or refused, and the device goes on.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_kernel_survives_any_frame_and_so_do_we() {
+fn arbitrary_frames_do_no_harm() {
     let taps: Vec<Host> = [(true, true), (true, false), (false, false)]
         .into_iter()
         .map(|(vnet_header, super_frames)| {

@@ -1,4 +1,4 @@
-//! Making devices, and what becomes of them.
+//! Creation, configuration and deletion of devices.
 
 use std::net::UdpSocket;
 
@@ -9,7 +9,7 @@ use crate::test_frames::{PARTIAL, send, tcp_ipv4};
 use crate::{Offload, Received, TransmitError};
 
 #[test]
-fn impossible_settings_are_refused() {
+fn impossible_settings_return_error() {
     let settings = TapSettings::new("toe0", NEAR);
     let bad_mtu = |mtu| {
         TapSettings {
@@ -35,7 +35,7 @@ fn impossible_settings_are_refused() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_device_is_what_was_asked_for() {
+fn device_has_requested_settings() {
     let mut host = Host::new(1, |settings| settings.mtu = 9000);
     let state = host.interface.state().unwrap();
     assert_eq!((state.mtu, state.up, state.carrier), (9000, true, true));
@@ -46,7 +46,7 @@ fn a_device_is_what_was_asked_for() {
     assert_eq!(host.tap.address(), NEAR);
     assert!(
         host.tap.description().offloads.tcp_v4,
-        "any kernel of this century has it"
+        "every supported kernel has it"
     );
 
     host.tap.set_carrier(false).unwrap();
@@ -57,7 +57,7 @@ fn a_device_is_what_was_asked_for() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_bounds_of_the_mtu_are_the_kernels() {
+fn mtu_bounds_match_kernel() {
     for mtu in [MIN_MTU, MAX_MTU] {
         let mut host = Host::new(1, |settings| settings.mtu = mtu);
         assert_eq!(host.interface.state().unwrap().mtu, u32::from(mtu));
@@ -67,7 +67,7 @@ fn the_bounds_of_the_mtu_are_the_kernels() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_name_is_given_once() {
+fn taken_name_returns_error() {
     let host = Host::new(1, |_| {});
     let again = |name: &str| Tap::create(&TapSettings::new(name, FAR), &host.namespace).map(drop);
     for name in ["toe0", "lo"] {
@@ -76,13 +76,13 @@ fn a_name_is_given_once() {
         assert!(error.to_string().contains(&format!("ip link delete {name}")));
     }
     again("toe1").unwrap();
-    // Elsewhere it is free.
+    // In another namespace the name is free.
     Host::new(2, |_| {});
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_device_goes_with_its_last_descriptor() {
+fn device_ends_with_last_descriptor() {
     let host = Host::new(1, |settings| settings.multi_queue = true);
     let second = host.tap.another_queue(&host.namespace).unwrap();
     drop(host.tap);
@@ -94,14 +94,14 @@ fn the_device_goes_with_its_last_descriptor() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_device_for_one_queue_has_one() {
+fn second_queue_of_single_queue_device_is_refused() {
     let host = Host::new(1, |_| {});
     assert!(host.tap.another_queue(&host.namespace).is_err());
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn frames_to_an_interface_that_is_down_are_counted() {
+fn frames_to_down_interface_are_counted() {
     let mut host = Host::new(1, |_| {});
     let frame = tcp_ipv4(b"payload");
     send(&mut host.tap, &frame, PARTIAL).unwrap();
@@ -122,11 +122,11 @@ fn frames_to_an_interface_that_is_down_are_counted() {
     );
 }
 
-/// What the kernel sends faster than it is taken was lost beyond the thousandth frame, however
-/// long the path was that the sender was to fill.
+/// Regression: frames beyond the queue's thousandth were lost if they were not
+/// taken in time, even for a sender with a long path to fill.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_burst_that_is_taken_late_is_lost_only_beyond_the_queue() {
+fn late_burst_is_lost_only_beyond_queue() {
     const BURST: u32 = 3000;
     for (queue, least) in [(None, 0), (Some(BURST + 100), BURST)] {
         let mut host = Host::new(1, |settings| settings.offloads = Offloads::NONE);
@@ -145,7 +145,7 @@ fn a_burst_that_is_taken_late_is_lost_only_beyond_the_queue() {
     }
 }
 
-/// Sends so many datagrams for which nobody has to be asked.
+/// Sends `count` broadcast datagrams, which need no address resolution.
 fn broadcast(count: u32) {
     let socket = UdpSocket::bind("10.9.8.1:0").expect("a socket");
     socket.set_broadcast(true).expect("the right");
@@ -160,7 +160,7 @@ fn is_broadcast(frame: &Received<'_>) -> bool {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_deleted_interface_is_gone() {
+fn deleted_interface_is_gone() {
     let mut host = Host::new(1, |_| {});
     assert!(host.tap.descriptor().is_some());
     host.interface.delete().unwrap();
@@ -178,7 +178,7 @@ fn a_deleted_interface_is_gone() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_device_can_be_driven_by_another_process() {
+fn device_parts_give_working_link() {
     let mut host = Host::new(1, |_| {});
     send(&mut host.tap, &tcp_ipv4(b"payload"), PARTIAL).unwrap();
     let (descriptor, description) = host.tap.into_parts();
@@ -189,9 +189,9 @@ fn a_device_can_be_driven_by_another_process() {
     assert_eq!(tap.statistics().read_errors, 0);
 }
 
-/// Root in a container, or anybody.
+/// Runs as root in a container, or as another user.
 #[test]
-fn without_the_right_it_is_said_what_to_do() {
+fn missing_right_returns_advice() {
     let refused = std::thread::spawn(|| {
         let none = CapabilitySets {
             effective: CapabilitySet::empty(),

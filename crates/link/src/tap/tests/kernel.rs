@@ -10,8 +10,8 @@ use super::*;
 use crate::capture::{Capture, CaptureSettings};
 use crate::{Received, Transmit};
 
-/// Forwards what comes from one to the other. Super-frames and unfinished checksums
-/// stay what they are.
+/// Forwards frames from one link to the other. Super-frames and partial checksums
+/// stay unchanged.
 fn forward(from: &mut impl Link, to: &mut impl Link) -> usize {
     let mut pass = |frame: &Received<'_>| {
         let frame = Transmit {
@@ -19,13 +19,13 @@ fn forward(from: &mut impl Link, to: &mut impl Link) -> usize {
             payload: &frame.rest,
             offload: frame.offload,
         };
-        // What is not taken is lost, as on any cable.
+        // As on any cable, refused frames are lost.
         let _ = to.transmit(&frame);
     };
     from.receive(0, 64, &mut pass)
 }
 
-/// Drives both ends of a cable until told to stop.
+/// Drives both ends of a cable until `done` is set.
 fn cable(a: &mut impl Link, b: &mut impl Link, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         if forward(a, b) + forward(b, a) != 0 {
@@ -41,7 +41,7 @@ fn cable(a: &mut impl Link, b: &mut impl Link, done: &AtomicBool) {
     }
 }
 
-/// Runs `act` while two hosts are connected; returns what their ends counted.
+/// Runs `act` while two hosts are connected. Returns the counters of both ends.
 fn connected(hosts: [Host; 2], act: impl FnOnce([&Namespace; 2]) + Send) -> [TapStatistics; 2] {
     let [a, b] = hosts;
     let mut ends = [a.tap, b.tap];
@@ -49,7 +49,7 @@ fn connected(hosts: [Host; 2], act: impl FnOnce([&Namespace; 2]) + Send) -> [Tap
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let program = scope.spawn(|| {
-            // Also if it panics.
+            // Stops the cable even if `act` panics.
             let _stop = Stop(&done);
             act(namespaces);
         });
@@ -91,7 +91,7 @@ fn read_all(mut stream: &TcpStream, seed: usize, len: usize) {
     assert_eq!(wrong, None);
 }
 
-/// A stream in each direction at the same time.
+/// Runs a stream in each direction at the same time.
 fn both_ways(server: &TcpStream, client: &TcpStream, len: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| write_all(server, 1, len));
@@ -159,10 +159,10 @@ fn streams_between_kernels_cross_without_offloads() {
     }
 }
 
-/// One side leaves everything to the cable, the other takes nothing unfinished.
+/// One end has all offloads, the other has none.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn what_the_receiver_cannot_take_is_finished_here() {
+fn frames_for_receiver_without_offloads_are_completed() {
     for vnet_header in [true, false] {
         let without = Host::new(2, |settings| {
             settings.vnet_header = vnet_header;
@@ -185,10 +185,10 @@ fn what_the_receiver_cannot_take_is_finished_here() {
     }
 }
 
-/// What sendmsg with UDP_SEGMENT sends.
+/// Sends as sendmsg with UDP_SEGMENT does.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn datagrams_cross_as_one_super_frame_and_come_out_apart() {
+fn udp_super_frame_crosses_and_arrives_as_datagrams() {
     const UDP_SEGMENT: libc::c_int = 103;
     let hosts = hosts(|_| {});
     if !hosts.iter().all(|host| host.tap.description().offloads.udp) {
@@ -201,7 +201,7 @@ fn datagrams_cross_as_one_super_frame_and_come_out_apart() {
             let client = b.run(|| UdpSocket::bind(any_address(address))).unwrap().unwrap();
             client.connect(server.local_addr().unwrap()).unwrap();
             let size: libc::c_int = 1000;
-            // SAFETY: the option is an int.
+            // SAFETY: the option is an int, which outlives the call.
             let set = unsafe {
                 libc::setsockopt(
                     std::os::fd::AsRawFd::as_raw_fd(&client),
@@ -226,7 +226,7 @@ fn datagrams_cross_as_one_super_frame_and_come_out_apart() {
             assert_eq!(lens, [vec![1000; 10], vec![500]].concat());
         }
     });
-    // The server's end handed them on, the client's end took them in.
+    // The server's end passed super-frames on, the client's end received them.
     assert_eq!(counted[1].super_frames_received, 2, "{counted:?}");
     assert_eq!(counted[0].super_frames_sent, 2, "{counted:?}");
 }
@@ -238,10 +238,11 @@ fn any_address(like: IpAddr) -> SocketAddr {
     }
 }
 
-/// A queue each for two threads: whichever the kernel chooses, somebody forwards.
+/// Two threads have a queue each. One of them forwards, whichever queue the kernel
+/// chooses.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn several_queues_carry_one_hosts_streams() {
+fn several_queues_carry_streams_of_one_host() {
     let hosts = hosts(|settings| settings.multi_queue = true);
     let [mut a, mut b] = [&hosts[0], &hosts[1]].map(|host| host.tap.another_queue(&host.namespace).unwrap());
     let done = AtomicBool::new(false);
@@ -260,17 +261,18 @@ fn several_queues_carry_one_hosts_streams() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_mtu_bounds_what_the_kernel_sends() {
+fn mtu_bounds_frames_of_kernel() {
     let counted = connected(hosts(|settings| settings.mtu = MAX_MTU), |namespaces| {
         tcp(namespaces, Host::addresses(1)[0], LEN);
     });
     assert!(counted.iter().all(|end| end.bad_length == 0), "{counted:?}");
 }
 
-/// Super-frames and unfinished checksums, as tshark reads them from a capture: complete.
+/// tshark reads super-frames and partial checksums from a capture as complete
+/// frames.
 #[test]
 #[ignore = "needs namespaces, tun, tshark"]
-fn tshark_finds_nothing_wrong_in_what_crosses() {
+fn tshark_finds_no_error_in_crossing_frames() {
     let [a, b] = hosts(|_| {});
     let path = std::env::temp_dir().join(format!("toehold-tap-{}.pcapng", std::process::id()));
     let mut near = Capture::create(a.tap, &path, &CaptureSettings::default()).unwrap();

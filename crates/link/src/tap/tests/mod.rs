@@ -1,4 +1,4 @@
-//! With the kernel: its TCP and UDP on one or both ends of the link.
+//! Tests with the kernel's TCP and UDP on one or both ends of the link.
 
 mod bad_frames;
 mod device;
@@ -15,7 +15,7 @@ use super::*;
 const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// A host: a namespace of its own, in it an interface whose cable ends here.
+/// A host: a namespace with an interface whose other end is `tap`.
 struct Host {
     namespace: Namespace,
     interface: Interface,
@@ -53,8 +53,8 @@ impl Host {
     }
 }
 
-/// Frames that have come, of those that tests know: not what the kernel says to its
-/// multicast groups when an interface goes up.
+/// Returns received unicast frames. The kernel's own multicast frames, as when an
+/// interface goes up, are skipped.
 fn unicast(tap: &mut Tap) -> Vec<(Vec<u8>, crate::Offload)> {
     let mut frames = Vec::new();
     while tap.receive(0, 64, &mut |frame| frames.push((whole(frame), frame.offload))) != 0 {}

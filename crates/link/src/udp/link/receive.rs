@@ -1,4 +1,4 @@
-//! What arrives: datagrams are judged and taken apart, segments in a row put together.
+//! Receives: judges datagrams, takes them apart, and merges consecutive segments.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::{MAX_LINK_HEADER, MIN_FRAME, UdpLink};
 use crate::layout::private_len;
 use crate::{Checksum, MIN_PRIVATE, NeighborChange, Offload, Received};
 
-/// A frame that arrived.
+/// A received frame.
 #[derive(Debug)]
 pub(super) struct Located {
     place: Place,
@@ -23,14 +23,14 @@ pub(super) struct Located {
 
 #[derive(Debug)]
 pub(super) enum Place {
-    /// In the inbox.
+    /// A range of the inbox.
     Inbox(Range<usize>),
-    /// Put together of fragments.
+    /// A reassembled frame.
     Whole(Vec<u8>),
 }
 
 impl UdpLink {
-    /// Judges a datagram, and takes it in hand if it has frames.
+    /// Judges a datagram, and starts to read it if it has frames.
     fn open_datagram(&mut self, datagram: &Datagram) {
         let bytes = &self.inbox.bytes[datagram.range.clone()];
         let Some(&index) = self.by_socket.get(&datagram.from) else {
@@ -62,7 +62,7 @@ impl UdpLink {
             .judge(envelope.sender, envelope.token, envelope.sequence);
         match verdict {
             Verdict::Replayed => return self.statistics.replayed += 1,
-            // What was is over; a hello will say what is.
+            // The old association is over. A hello brings the new one.
             Verdict::Fresh => self.lose(index),
             Verdict::Current | Verdict::Unknown => {}
         }
@@ -75,8 +75,9 @@ impl UdpLink {
             Kind::Frames if is_known => self.inbox.open(index, body),
             Kind::Frames => self.statistics.unknown_token += 1,
             Kind::Hello => match Hello::parse(&self.inbox.bytes[body]) {
-                // An answer to nothing that this node said: to answer it would let whoever
-                // replays old hellos have two nodes begin anew again and again.
+                // The hello answers none of this node's. An answer would let an
+                // attacker that replays old hellos make two nodes begin anew again
+                // and again.
                 Some(_) if !is_known && envelope.token != 0 => self.statistics.unknown_token += 1,
                 Some(_) if !is_known && self.is_outdated(index, &envelope) => self.statistics.replayed += 1,
                 Some(hello) => self.greet(index, &hello, is_known),
@@ -90,8 +91,8 @@ impl UdpLink {
         association.is_outdated(envelope.sender, envelope.sequence)
     }
 
-    /// Takes a hello. Only one that carries this node's token changes anything; one that
-    /// carries none is answered with a token to come back with.
+    /// Takes a hello. Only one with this node's token has an effect. One without a
+    /// token is answered with a token to return.
     fn greet(&mut self, index: usize, hello: &Hello, is_known: bool) {
         if !is_known {
             return self.peers[index].send_hello(&self.common, self.now_ns, hello.token(), true);
@@ -101,11 +102,12 @@ impl UdpLink {
             peer.association.outbound() == Some(hello.token()) && peer.address == Some(hello.address);
         if !is_same {
             if peer.association.outbound().is_some() {
-                // What begins anew begins with a token that this node has just made.
+                // A new association begins with a token that this node has just
+                // made.
                 return self.statistics.unproven_hellos += 1;
             }
             self.lose(index);
-            // Two nodes with one hardware address: the first one keeps it.
+            // Two nodes have one hardware address: the first one keeps it.
             if hello.address == self.common.address || self.by_node.contains_key(&hello.address) {
                 self.peers[index].is_double = true;
                 return self.statistics.not_learned += 1;
@@ -120,7 +122,7 @@ impl UdpLink {
         }
     }
 
-    /// The next frame of what has come.
+    /// Returns the next frame of the received datagrams.
     pub(super) fn locate(&mut self) -> Option<Located> {
         loop {
             match self.inbox.next_record() {
@@ -138,7 +140,7 @@ impl UdpLink {
         }
     }
 
-    /// The frame that a record is, or completes.
+    /// Returns the frame that a record is, or completes.
     fn frame_of(&mut self, record: &Record, range: Range<usize>) -> Option<Located> {
         let peer = self.inbox.peer;
         let (place, checksum) = match record.fragment {
@@ -178,7 +180,7 @@ impl UdpLink {
         Some(located)
     }
 
-    /// Hands over a frame, with the segments that come right behind it.
+    /// Passes a frame on, merged with the segments directly behind it.
     pub(super) fn hand_over(&mut self, first: Located, handler: &mut dyn FnMut(&Received<'_>)) {
         let Place::Inbox(range) = first.place else {
             let (private, rest) = split(first.bytes(&self.inbox));

@@ -16,7 +16,7 @@ fn nodes_find_and_lose_one_another() {
     links.pop();
     until(&mut links, 4 * SECOND, |_, _| true);
     assert!(all_connected(&links[0]));
-    // What was still on its way was heard then.
+    // Datagrams in flight have arrived then.
     until(&mut links, 10 * SECOND, |_, _| true);
     assert_eq!(changes(&mut links[0]), [NeighborChange::Left(address(2))]);
     let peer = links[0].peers().next().unwrap();
@@ -30,11 +30,11 @@ fn nodes_find_and_lose_one_another() {
 }
 
 #[test]
-fn a_link_that_lives_reminds_its_peers() {
+fn idle_link_sends_signs_of_life() {
     let mut links = fabric(3, |_| {});
     for second in 1..30 {
         until(&mut links, second * SECOND, |_, _| true);
-        // Whatever was sent in this second has come before the next one.
+        // Datagrams of this second arrive before the next one.
         until(&mut links, second * SECOND, |links, _| {
             links.iter().all(|link| {
                 link.peers()
@@ -51,7 +51,7 @@ fn a_link_that_lives_reminds_its_peers() {
 }
 
 #[test]
-fn both_families_serve_as_the_outside() {
+fn fabric_works_over_both_families() {
     for bind in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
         let bind: SocketAddr = bind.parse().unwrap();
         let mut links: Vec<UdpLink> = (1..=2)
@@ -61,7 +61,7 @@ fn both_families_serve_as_the_outside() {
             .iter()
             .map(|link| link.local_address().unwrap().port())
             .collect();
-        // Over IPv4 where one socket serves both.
+        // Over IPv4 if one socket serves both.
         let host = if bind.ip().is_unspecified() {
             "127.0.0.1".parse().unwrap()
         } else {
@@ -74,7 +74,7 @@ fn both_families_serve_as_the_outside() {
 }
 
 #[test]
-fn a_node_that_restarts_is_known_again() {
+fn restarted_node_is_recognised() {
     let mut links = fabric(2, |_| {});
     let socket = links[1].local_address().unwrap();
     links.pop();
@@ -96,7 +96,7 @@ fn a_node_that_restarts_is_known_again() {
 }
 
 #[test]
-fn only_nodes_with_the_key_are_heard() {
+fn nodes_without_key_are_ignored() {
     let keys = [Some([7; 32]), Some([7; 32]), Some([8; 32]), None];
     let mut links: Vec<UdpLink> = (1..)
         .zip(keys)
@@ -120,7 +120,7 @@ fn only_nodes_with_the_key_are_heard() {
 }
 
 #[test]
-fn another_fabric_is_not_heard() {
+fn nodes_of_other_fabric_are_ignored() {
     let mut links: Vec<UdpLink> = (1..=2)
         .map(|number| lone(number, |settings| settings.fabric = u32::from(number)))
         .collect();
@@ -136,7 +136,7 @@ fn another_fabric_is_not_heard() {
 }
 
 #[test]
-fn two_nodes_cannot_have_one_address() {
+fn second_node_with_one_address_is_refused() {
     let mut links = fabric(2, |_| {});
     links.push(lone(2, |_| {}));
     introduce(&mut links);
@@ -150,7 +150,7 @@ fn two_nodes_cannot_have_one_address() {
 }
 
 #[test]
-fn impossible_settings_are_refused() {
+fn impossible_settings_return_error() {
     let bind: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let refused = |change: &dyn Fn(&mut UdpSettings)| {
         let mut settings = UdpSettings::new(bind, Vec::new(), address(1));

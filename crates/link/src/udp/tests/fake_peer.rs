@@ -1,4 +1,4 @@
-//! A peer that is a bare socket, and says whatever a test wants.
+//! A peer that is a bare socket. It sends arbitrary datagrams for a test.
 
 use std::net::UdpSocket;
 
@@ -17,7 +17,7 @@ pub(super) struct FakePeer {
 }
 
 impl FakePeer {
-    /// Of a link with this key.
+    /// Creates a peer of a link with this key.
     pub(super) fn new(key: Option<[u8; 32]>) -> FakePeer {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut link = lone(1, |settings| settings.key = key);
@@ -40,7 +40,7 @@ impl FakePeer {
         }
     }
 
-    /// A datagram with this body.
+    /// Returns a datagram with this body.
     pub(super) fn datagram(&self, envelope: &Envelope, body: &[u8]) -> Vec<u8> {
         let mut datagram = vec![0; lead(envelope.sealed)];
         datagram.extend_from_slice(body);
@@ -55,7 +55,7 @@ impl FakePeer {
         self.socket.send(datagram).unwrap();
     }
 
-    /// Sends, and has the link take it: until `done` says so.
+    /// Sends a datagram and drives the link until `done` returns true.
     pub(super) fn send_until(
         &mut self,
         datagram: &[u8],
@@ -80,7 +80,7 @@ impl FakePeer {
         body
     }
 
-    /// The next hello of the link.
+    /// Returns the next hello of the link.
     fn hello(&self) -> (Envelope, Hello) {
         loop {
             let mut datagram = [0; 2000];
@@ -94,7 +94,8 @@ impl FakePeer {
         }
     }
 
-    /// Introduces itself as another life: with a token of its own that the link then uses.
+    /// Introduces itself as another life, with a token of its own for the link to
+    /// use.
     pub(super) fn connect(&mut self, ours: u64) {
         let before = self.link[0].peers().next().unwrap().statistics.introductions;
         let stranger = Envelope {

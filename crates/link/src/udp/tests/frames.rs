@@ -1,4 +1,4 @@
-//! What crosses, and how.
+//! Frames and their forms on the way.
 
 use super::*;
 use crate::layout::Layout;
@@ -18,7 +18,7 @@ fn super_frame(segment_size: u16) -> Offload {
 }
 
 #[test]
-fn small_frames_share_a_datagram_and_keep_their_order() {
+fn small_frames_share_datagram_in_order() {
     for key in [None, Some([1; 32])] {
         for offload in [true, false] {
             let mut links = fabric(2, |settings| {
@@ -43,9 +43,9 @@ fn small_frames_share_a_datagram_and_keep_their_order() {
     }
 }
 
-/// Whatever the path carries: 64 KB come out as the same stream, in few frames.
+/// A stream of 64 KB arrives intact in few frames, for any datagram length.
 #[test]
-fn a_super_frame_is_cut_and_put_together() {
+fn super_frame_is_cut_and_merged() {
     for datagram in [600, 1452, 9000, 65_000] {
         for make in [tcp_ipv4, tcp_ipv6_vlan] {
             let mut links = fabric(2, |settings| settings.datagram = datagram);
@@ -70,7 +70,7 @@ fn a_super_frame_is_cut_and_put_together() {
 }
 
 #[test]
-fn segments_that_arrive_in_a_row_are_one_frame() {
+fn consecutive_segments_are_merged() {
     let mut links = fabric(2, |_| {});
     send(&mut links[0], &to(tcp_ipv4(&[9; 4000]), 2), super_frame(1000)).unwrap();
     let arrived = until(&mut links, 0, |_, arrived| !arrived[1].is_empty());
@@ -82,7 +82,7 @@ fn segments_that_arrive_in_a_row_are_one_frame() {
 }
 
 #[test]
-fn long_frames_that_cannot_be_cut_travel_in_fragments() {
+fn uncuttable_long_frames_travel_in_fragments() {
     for key in [None, Some([1; 32])] {
         let mut links = fabric(2, |settings| {
             settings.key = key;
@@ -92,7 +92,7 @@ fn long_frames_that_cannot_be_cut_travel_in_fragments() {
         let long = [
             (frame_to(address(2), address(1), &[3; 64_000]), Offload::default()),
             (to(udp_ipv4(&[4; 8000]), 2), PARTIAL),
-            // Its checksum is wrong and has to stay so.
+            // The wrong checksum must stay wrong.
             (to(tcp_ipv4(&[5; 9000]), 2), Offload::default()),
         ];
         for (frame, offload) in &long {
@@ -105,7 +105,7 @@ fn long_frames_that_cannot_be_cut_travel_in_fragments() {
 }
 
 #[test]
-fn a_long_segment_without_a_checksum_is_cut() {
+fn long_segment_without_checksum_is_cut() {
     let mut links = fabric(2, |settings| {
         settings.mtu = 9000;
         settings.datagram = 1200;
@@ -127,7 +127,7 @@ fn a_long_segment_without_a_checksum_is_cut() {
 }
 
 #[test]
-fn datagrams_of_a_super_frame_stay_what_they_are() {
+fn datagrams_of_super_frame_stay_whole() {
     let mut links = fabric(2, |settings| {
         settings.mtu = 9000;
         settings.datagram = 1200;
@@ -139,7 +139,7 @@ fn datagrams_of_a_super_frame_stay_what_they_are() {
 }
 
 #[test]
-fn groups_reach_everybody_and_addresses_are_learned() {
+fn multicast_reaches_all_and_addresses_are_learnt() {
     let mut links = fabric(3, |_| {});
     let group = frame_to([0xff; 6], address(1), b"all");
     send(&mut links[0], &group, PARTIAL).unwrap();
@@ -147,9 +147,9 @@ fn groups_reach_everybody_and_addresses_are_learned() {
         arrived[1..].iter().all(|frames| frames.len() == 1)
     });
     assert!(arrived[1..].iter().all(|frames| frames[0].0 == group));
-    assert!(arrived[0].is_empty(), "not back to its sender");
+    assert!(arrived[0].is_empty(), "the sender does not get its own frame");
 
-    // Somebody behind node 2 is not known, then is.
+    // An address behind node 2 is unknown at first, and then learnt.
     let behind = [4, 4, 4, 4, 4, 4];
     send(&mut links[0], &frame_to(behind, address(1), b"who?"), PARTIAL).unwrap();
     until(&mut links, 0, |_, arrived| {
@@ -167,7 +167,7 @@ fn groups_reach_everybody_and_addresses_are_learned() {
 }
 
 #[test]
-fn lengths_have_their_bounds() {
+fn wrong_lengths_are_refused() {
     let mut links = fabric(2, |_| {});
     let link = &mut links[0];
     assert_eq!(send(link, &[2; 13], PARTIAL), Err(TransmitError::TooLong));
@@ -177,7 +177,7 @@ fn lengths_have_their_bounds() {
         Err(TransmitError::TooLong)
     );
     assert_eq!(link.statistics().bad_length, 3);
-    // None that can be cut, and one whose checksum is wrong.
+    // A frame that cannot be cut, and one with a wrong checksum.
     let other = frame_to(address(2), address(1), &[0; 3000]);
     assert_eq!(send(link, &other, super_frame(1000)), Ok(()));
     let wrong = Offload {
@@ -191,7 +191,7 @@ fn lengths_have_their_bounds() {
 }
 
 #[test]
-fn a_budget_is_kept() {
+fn receive_keeps_budget() {
     let mut links = fabric(2, |_| {});
     for number in 0..20 {
         send(

@@ -13,7 +13,7 @@ use crate::udp::header::{Envelope, Fragment, Hello, Kind, Record};
 use crate::{Checksum, NeighborChange};
 
 #[test]
-fn strangers_are_counted() {
+fn datagrams_of_strangers_are_counted() {
     let mut links = fabric(1, |_| {});
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger
@@ -64,12 +64,12 @@ fn every_refusal_has_its_counter() {
     assert_eq!(
         changes(&mut peer.link[0]),
         [NeighborChange::Joined(address(2))],
-        "nothing was disturbed"
+        "the association is undisturbed"
     );
 }
 
 #[test]
-fn a_datagram_that_comes_again_is_dropped() {
+fn repeated_datagram_is_dropped() {
     for key in [None, Some([3; 32])] {
         let mut peer = FakePeer::new(key);
         peer.connect(1000);
@@ -81,9 +81,9 @@ fn a_datagram_that_comes_again_is_dropped() {
     }
 }
 
-/// Somebody has recorded a node's former life, hello and all, and plays it back.
+/// An attacker replays a node's former life, with its hello.
 #[test]
-fn an_old_life_that_is_played_back_changes_nothing() {
+fn replayed_old_life_changes_nothing() {
     let mut peer = FakePeer::new(Some([3; 32]));
     peer.connect(1000);
     let frame = frame_to(address(1), address(2), b"old");
@@ -107,9 +107,9 @@ fn an_old_life_that_is_played_back_changes_nothing() {
     assert_eq!(changes(&mut peer.link[0]), []);
 }
 
-/// It would bring the other node to give up an association that is in order.
+/// An answer would make the other node give up a valid association.
 #[test]
-fn a_hello_that_answers_nothing_is_not_answered() {
+fn unsolicited_answer_is_not_answered() {
     let mut peer = FakePeer::new(None);
     peer.connect(1000);
     let hello = Hello::new(2000, address(2), true);
@@ -124,16 +124,16 @@ fn a_hello_that_answers_nothing_is_not_answered() {
     let mut datagram = [0; 2000];
     while let Ok(len) = peer.socket.recv(&mut datagram) {
         let (envelope, _) = Envelope::parse(&datagram[..len]).unwrap();
-        assert_ne!(envelope.token, 2000, "it was answered");
+        assert_ne!(envelope.token, 2000, "the hello was answered");
     }
     let joined = NeighborChange::Joined(address(2));
     assert_eq!(changes(&mut peer.link[0]), [joined]);
 }
 
-/// A first hello of the peer's present life was recorded, and comes again and again. Each answer
-/// would reach the peer with its present token, and have it begin anew.
+/// An attacker replays a first hello of the peer's current life. Each answer would
+/// reach the peer with its current token, and make it begin anew.
 #[test]
-fn hello_of_present_life_that_comes_again_is_not_answered() {
+fn repeated_hello_of_current_life_is_not_answered() {
     let mut peer = FakePeer::new(Some([3; 32]));
     peer.connect(1000);
     let hello = Hello::new(1000, address(2), true);
@@ -151,14 +151,14 @@ fn hello_of_present_life_that_comes_again_is_not_answered() {
     let mut datagram = [0; 2000];
     while let Ok(len) = peer.socket.recv(&mut datagram) {
         let (envelope, _) = Envelope::parse(&datagram[..len]).unwrap();
-        assert_ne!(envelope.token, 1000, "it was answered");
+        assert_ne!(envelope.token, 1000, "the hello was answered");
     }
     let joined = NeighborChange::Joined(address(2));
     assert_eq!(changes(&mut peer.link[0]), [joined]);
 }
 
-/// An answer to a recorded hello of this node hands over another token. It is authentic, but this
-/// node has asked for nothing.
+/// An answer to a recorded hello of this node hands over another token. It is
+/// authentic, but this node has not asked for it.
 #[test]
 fn hello_with_other_token_within_association_changes_nothing() {
     for key in [None, Some([3; 32])] {
@@ -178,12 +178,12 @@ fn hello_with_other_token_within_association_changes_nothing() {
         assert_eq!(statistics.introductions, 1);
         let joined = NeighborChange::Joined(address(2));
         assert_eq!(changes(&mut peer.link[0]), [joined]);
-        // Another life proves itself, and is taken.
+        // Another life that proves itself is accepted.
         peer.connect(4000);
     }
 }
 
-/// Everything that a peer has said so far comes again, in any order: only counters change.
+/// All datagrams of a peer are replayed in any order. Only counters change.
 #[test]
 fn replay_of_every_class_changes_only_counters() {
     let mut peer = FakePeer::new(Some([3; 32]));
@@ -235,7 +235,7 @@ fn replay_of_every_class_changes_only_counters() {
 }
 
 #[test]
-fn a_node_does_not_hear_itself() {
+fn node_ignores_its_own_datagrams() {
     let mut peer = FakePeer::new(Some([3; 32]));
     let mut datagram = [0; 2000];
     until(&mut peer.link, 0, |_, _| true);
@@ -243,9 +243,9 @@ fn a_node_does_not_hear_itself() {
     peer.send_until(&datagram[..len], |counted| counted.reflected == 1);
 }
 
-/// An address of a node cannot be taken over by somebody behind another one.
+/// A node behind another one cannot take over a node's address.
 #[test]
-fn a_nodes_own_address_is_not_learned_elsewhere() {
+fn address_of_node_is_not_learnt_elsewhere() {
     let mut peer = FakePeer::new(None);
     peer.connect(1000);
     let mut other = lone(3, |_| {});
@@ -263,9 +263,9 @@ fn a_nodes_own_address_is_not_learned_elsewhere() {
     assert_eq!(arrived[1][0].0, frame);
 }
 
-/// Every datagram of a peer is either taken or counted, and none does harm.
+/// Every datagram of a peer is taken or counted, and does no harm.
 #[test]
-fn any_datagram_of_a_peer_is_answered() {
+fn arbitrary_datagrams_of_peer_do_no_harm() {
     let peer = std::cell::RefCell::new(FakePeer::new(None));
     peer.borrow_mut().connect(1000);
     let records = proptest::collection::vec(
@@ -321,6 +321,6 @@ fn any_datagram_of_a_peer_is_answered() {
             Ok(())
         })
         .unwrap();
-    // Whatever was said, it can begin anew.
+    // After any datagrams the peer can begin anew.
     peer.borrow_mut().connect(3000);
 }

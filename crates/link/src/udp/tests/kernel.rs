@@ -1,4 +1,4 @@
-//! With the kernel's TCP on both ends, and with paths of its making in between.
+//! Tests with the kernel's TCP on both ends, and with changing paths in between.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::tap::{Tap, TapSettings};
 use crate::test_frames::{PARTIAL, frame_to, send, tcp_ipv4};
 use crate::{Received, Transmit};
 
-/// A kernel, and the end of the cable that its interface leads to.
+/// Returns a kernel's namespace, and the other end of its TAP device.
 fn host(number: u8) -> (Namespace, Tap) {
     let namespace = Namespace::create().expect("a network namespace");
     let settings = TapSettings {
@@ -45,7 +45,7 @@ fn forward(from: &mut impl Link, to: &mut impl Link, now_ns: u64) -> usize {
     count
 }
 
-/// Passes frames between a host's kernel and its fabric until told to stop.
+/// Passes frames between a host's kernel and its fabric until `done` is set.
 fn drive(tap: &mut Tap, link: &mut UdpLink, done: &AtomicBool) {
     let began = Instant::now();
     while !done.load(Ordering::Relaxed) {
@@ -72,7 +72,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A stream from the second kernel to the first, and back.
+/// Transfers a stream from the second kernel to the first, and back.
 fn transfer(kernels: &[Namespace], address: IpAddr, bytes: &[u8]) {
     let listener = kernels[0]
         .run(|| TcpListener::bind((address, 0)))
@@ -96,11 +96,11 @@ fn transfer(kernels: &[Namespace], address: IpAddr, bytes: &[u8]) {
     });
 }
 
-/// Two kernels, each with a TAP device whose frames cross this host's UDP: streams there
-/// and back, with and without a key, in long datagrams and short ones.
+/// Two kernels have a TAP device each, whose frames cross this host's UDP. Streams
+/// flow both ways, with and without a key, in long datagrams and short ones.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn streams_between_kernels_cross_a_fabric() {
+fn streams_between_kernels_cross_fabric() {
     let bytes: Vec<u8> = (0..4 << 20).map(|at: usize| (at ^ (at >> 8)) as u8).collect();
     for (key, datagram, offload) in [
         (None, 1452, true),
@@ -136,10 +136,10 @@ fn streams_between_kernels_cross_a_fabric() {
     }
 }
 
-/// A path that carries less from now on: datagrams become shorter, and frames still arrive.
+/// The path's MTU decreases: datagrams become shorter, and frames still arrive.
 #[test]
 #[ignore = "needs namespaces"]
-fn a_path_that_shrinks_is_noticed() {
+fn shrinking_path_is_noticed() {
     let namespace = Namespace::create().unwrap();
     let mut interface = Interface::open(&namespace, "lo").unwrap();
     interface.set_mtu(4000).unwrap();
@@ -172,10 +172,10 @@ fn a_path_that_shrinks_is_noticed() {
     }
 }
 
-/// Where there is no way to a peer, that is what its state says.
+/// The state of a peer without a route tells the error.
 #[test]
 #[ignore = "needs namespaces"]
-fn a_peer_without_a_route_is_away() {
+fn peer_without_route_is_away() {
     let namespace = Namespace::create().unwrap();
     let mut links = vec![namespace.run(|| lone(1, |_| {})).unwrap()];
     links[0].add_peer("192.0.2.1:7005".parse().unwrap()).unwrap();

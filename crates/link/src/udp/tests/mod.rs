@@ -1,4 +1,4 @@
-//! Links that talk over this host's loopback device. Time is what the tests say it is.
+//! Links over this host's loopback device, under the test's clock.
 
 mod fabric;
 mod fake_peer;
@@ -21,7 +21,7 @@ fn address(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 9, number]
 }
 
-/// A link without peers, on a port of its own.
+/// Creates a link without peers, on a port of its own.
 fn lone(number: u8, change: impl FnOnce(&mut UdpSettings)) -> UdpLink {
     let mut settings = UdpSettings::new("127.0.0.1:0".parse().unwrap(), Vec::new(), address(number));
     change(&mut settings);
@@ -31,12 +31,12 @@ fn lone(number: u8, change: impl FnOnce(&mut UdpSettings)) -> UdpLink {
 fn introduce(links: &mut [UdpLink]) {
     let sockets: Vec<SocketAddr> = links.iter().map(|link| link.local_address().unwrap()).collect();
     for link in links {
-        // All of them, as from one list.
+        // Every link gets all addresses, as from one list.
         sockets.iter().for_each(|&socket| link.add_peer(socket).unwrap());
     }
 }
 
-/// Links that know one another.
+/// Creates links that know one another.
 fn fabric(count: u8, change: impl Fn(&mut UdpSettings)) -> Vec<UdpLink> {
     let mut links: Vec<UdpLink> = (1..=count).map(|number| lone(number, &change)).collect();
     introduce(&mut links);
@@ -49,11 +49,11 @@ fn all_connected(link: &UdpLink) -> bool {
         .all(|peer| matches!(peer.state, UdpPeerState::Connected { .. }))
 }
 
-/// What came over each link, in order.
+/// The frames received over each link, in order.
 type Arrived = Vec<Vec<(Vec<u8>, Offload)>>;
 
-/// Drives the links at one point in time until something is the case; returns the frames
-/// that came meanwhile.
+/// Drives the links at one point in time until `done` returns true. Returns the
+/// received frames.
 fn until(links: &mut [UdpLink], now_ns: u64, mut done: impl FnMut(&[UdpLink], &Arrived) -> bool) -> Arrived {
     let patience = Instant::now() + Duration::from_secs(20);
     let mut arrived: Arrived = links.iter().map(|_| Vec::new()).collect();
