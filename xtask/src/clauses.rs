@@ -1,10 +1,10 @@
-//! `cargo xtask clauses`: which clause of which RFC is fulfilled where, and
-//! which test says so.
+//! `cargo xtask clauses`: lists which code fulfils which clause of an RFC, and
+//! which test proves it.
 //!
-//! Code and tests cite a clause on a line of its own, `//= RFC 9293 §3.10.7.4`,
-//! or `//= RFC 9293 §3.10.7.4 (fifth, check the ACK field)` to say which part of
-//! it; packet scripts with `#= RFC 9293 §3.10.7.4`. The table in
-//! docs/rfc-clauses.md is made of these citations and of nothing else.
+//! Code and tests cite a clause on a line of its own, `//= RFC 9293 §3.10.7.4`. A
+//! remark in brackets names a part of it: `//= RFC 9293 §3.10.7.4 (fifth, check the
+//! ACK field)`. Packet scripts use `#= RFC 9293 §3.10.7.4`. These citations alone
+//! make the table in docs/rfc-clauses.md.
 
 use crate::shell::root;
 use anyhow::{Context, Result, bail};
@@ -16,13 +16,13 @@ const TABLE: &str = "docs/rfc-clauses.md";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Change nothing; fail if the table is not what the citations say.
+    /// Change nothing; fail if the table differs from the citations.
     #[arg(long)]
     check: bool,
 }
 
 impl Arguments {
-    /// As a check runs it.
+    /// The arguments of a check.
     pub(crate) fn checking() -> Self {
         Self { check: true }
     }
@@ -50,13 +50,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Clause {
     rfc: u32,
-    /// Numbers in front of letters, so that §3.2 comes before §3.10 and appendices last.
+    /// Numbers before letters, so that §3.2 precedes §3.10 and appendices come
+    /// last.
     order: Vec<(u32, String)>,
     text: String,
 }
 
 impl Clause {
-    /// Reads what stands behind `//= `.
+    /// Parses the text behind `//= `.
     fn parse(citation: &str) -> Option<Self> {
         let citation = citation.strip_prefix("RFC ")?;
         // Old RFCs have no numbered sections.
@@ -87,10 +88,10 @@ impl Clause {
     }
 }
 
-/// Where one clause is cited.
+/// All citations of one clause.
 #[derive(Debug, Default, PartialEq)]
 struct Places {
-    /// Source files, each with the remarks on what of the clause it fulfils.
+    /// Source files, each with remarks on the fulfilled parts of the clause.
     code: BTreeMap<String, BTreeSet<String>>,
     /// `(file, function)`; the function is empty for a packet script.
     tests: BTreeSet<(String, String)>,
@@ -134,7 +135,7 @@ fn read_file(name: &str, text: &str, table: &mut Table) -> Result<()> {
     let lines: Vec<_> = text.lines().collect();
     for (index, line) in lines.iter().enumerate() {
         let line = line.trim();
-        // Tests beside their source are the last thing in a file.
+        // Tests beside their source are the last part of a file.
         in_tests |= line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
         if let Some(found) = function_name(line) {
             function = found.to_owned();
@@ -166,7 +167,7 @@ fn read_file(name: &str, text: &str, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// The function whose attributes and comments one stands among, if any.
+/// Returns the function that the surrounding attributes and comments belong to.
 fn owner_below<'a>(lines: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     for line in lines {
         if let Some(name) = function_name(line) {
@@ -254,7 +255,7 @@ fn link(file: &str, function: &str) -> String {
     }
 }
 
-/// What the RFCs that a TCP/IP stack meets are called.
+/// Returns the subject of an RFC that concerns a TCP/IP stack.
 fn title(rfc: u32) -> Option<&'static str> {
     Some(match rfc {
         768 => "User Datagram Protocol",
@@ -321,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clauses_stand_in_the_order_of_the_rfc() {
+    fn clauses_sort_in_order_of_rfc() {
         let parse = |text| Clause::parse(text).expect("well-formed");
         assert!(parse("RFC 9293 §3.2") < parse("RFC 9293 §3.10"));
         assert!(parse("RFC 9293 §3.10") < parse("RFC 9293 §3.10.7.4"));
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_tests_are_told_apart() {
+    fn citations_in_code_and_tests_are_told_apart() {
         let text = "fn code() {\n    //= RFC 1 §2 (first (of two))\n}\n#[cfg(test)]\nmod tests {\n    //= RFC 1 §2\n    #[test]\n\
                     \x20   fn above() {}\n    fn inside() {\n        //= RFC 1 §2\n        let x = 1;\n    }\n}\n";
         let mut table = Table::new();
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_tests() {
+    fn citations_in_scripts_count_as_tests() {
         let mut table = Table::new();
         read_file("crates/sim/tests/close.pkt", "#= RFC 9293 §3.6\n", &mut table).expect("readable");
         assert!(

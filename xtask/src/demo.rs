@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: what Toehold buys, measured beside the kernel on this machine.
+//! `cargo xtask demo`: measures Toehold beside the kernel on this machine.
 
 use crate::requirements::{self, FOR_TESTS};
 use crate::shell::{cargo, command, root, run as run_shown, target};
@@ -9,7 +9,8 @@ use std::time::Instant;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
-/// Builds the release binary, runs the short benchmark and says where the result lies.
+/// Builds the release binary, runs the short benchmark and prints the path of the
+/// result.
 pub(crate) fn run(_: &Arguments) -> Result<()> {
     requirements::provide(FOR_TESTS);
     run_shown(&mut cargo(["build", "--release"]))?;

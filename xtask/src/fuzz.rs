@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: everything that parses, fed with everything.
+//! `cargo xtask fuzz`: fuzzes everything that parses.
 //!
-//! The targets in fuzz/ run under libFuzzer with coverage and address checks.
-//! Both come with the stable compiler but are switched on by unstable flags,
-//! which is what `RUSTC_BOOTSTRAP` is for; nothing else needs a nightly one.
+//! The targets in fuzz/ run under libFuzzer with coverage and address checks. Both
+//! come with the stable compiler but need unstable flags, which `RUSTC_BOOTSTRAP`
+//! permits. No nightly compiler is needed.
 
 use crate::fuzz_record;
 use crate::requirements::{self, FOR_FUZZING};
@@ -23,16 +23,16 @@ pub(crate) struct Arguments {
     /// Only run the inputs kept in fuzz/corpus, and fail if one of them fails.
     #[arg(long)]
     replay: bool,
-    /// Afterwards put what was found into fuzz/corpus, as few inputs as cover the same code.
+    /// Afterwards store found inputs in fuzz/corpus, as few as cover the same code.
     #[arg(long)]
     keep: bool,
-    /// Write what came of it to docs/fuzzing.md, if nothing failed.
+    /// Write the results to docs/fuzzing.md, if no target failed.
     #[arg(long, conflicts_with = "replay")]
     record: bool,
 }
 
 impl Arguments {
-    /// As a check runs it.
+    /// The arguments of a check.
     pub(crate) fn replaying() -> Self {
         Self {
             targets: Vec::new(),
@@ -44,10 +44,10 @@ impl Arguments {
     }
 }
 
-/// An input that takes longer than this has found a loop.
+/// Time after which an input counts as an endless loop.
 const SLOWEST_INPUT_SECONDS: u32 = 10;
 
-/// Runs the fuzz targets one after the other and says how each went.
+/// Runs the fuzz targets one after the other and prints their results.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let missing = requirements::provide(FOR_FUZZING);
     ensure!(
@@ -82,7 +82,7 @@ fn directory() -> PathBuf {
     root().join("fuzz")
 }
 
-/// Names of the targets to run, checked against the sources.
+/// Returns the names of the targets to run, checked against the sources.
 fn chosen(arguments: &Arguments) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory().join("fuzz_targets"))? {
@@ -119,15 +119,15 @@ fn built() -> PathBuf {
 fn build() -> Result<()> {
     let coverage = [
         "level=4",              // edges, with indirect calls
-        "inline-8bit-counters", // how often each edge was taken
-        "pc-table",             // where the edges are
+        "inline-8bit-counters", // number of times that each edge was taken
+        "pc-table",             // positions of the edges
         "trace-compares",       // operands of comparisons guide mutation
     ];
     let mut flags = String::from("--cfg fuzzing -Cpasses=sancov-module -Zsanitizer=address");
     for option in coverage {
         flags += &format!(" -Cllvm-args=-sanitizer-coverage-{option}");
     }
-    // Broken arithmetic must show, and one unit per crate keeps edges apart.
+    // Arithmetic errors must show, and one unit per crate keeps edges apart.
     flags += " -Cdebug-assertions=on -Coverflow-checks=on -Ccodegen-units=1";
     let mut build = cargo([
         "build",
@@ -146,7 +146,7 @@ struct Target {
     program: PathBuf,
     /// Inputs that belong to the repository.
     kept: PathBuf,
-    /// Inputs found here.
+    /// Inputs found on this machine.
     found: PathBuf,
     log: PathBuf,
 }
@@ -167,7 +167,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Runs the target and returns what came of it.
+    /// Runs the target and returns its outcome.
     fn run(&self, arguments: &Arguments) -> Result<Outcome> {
         let begun = Instant::now();
         let log = if arguments.replay {
@@ -184,14 +184,14 @@ impl Target {
         Ok(Outcome::new(&log, seconds, inputs))
     }
 
-    /// Replaces the kept inputs by a small set with the coverage of all. Those
-    /// that have a name, and not a hash, stay.
+    /// Replaces the kept inputs by a small set with the same coverage. Inputs with
+    /// a name instead of a hash stay.
     fn keep(&self) -> Result<()> {
         let merged = built().join("merged").join(&self.name);
         let _ = std::fs::remove_dir_all(&merged);
         std::fs::create_dir_all(&merged)?;
         let places = [&merged, &self.kept, &self.found].map(|place| place.clone().into());
-        // How often an edge is taken counts while searching, not for what is kept.
+        // Counts of an edge guide the search only, not the choice of kept inputs.
         let merge = ["-set_cover_merge=1".into(), "-use_counters=0".into()];
         self.fuzzer(&[&merge, places.as_slice()].concat())?;
         let mut named = Vec::new();
@@ -249,19 +249,19 @@ fn is_cause(line: &str) -> bool {
         .any(|mark| line.contains(mark))
 }
 
-/// What came of a target without a failure.
+/// The outcome of a target without a failure.
 pub(crate) struct Outcome {
-    /// Inputs tried.
+    /// Number of inputs tried.
     pub(crate) runs: u64,
     pub(crate) seconds: u64,
-    /// Edges of the control flow that were taken.
+    /// Number of control-flow edges taken.
     pub(crate) edges: u64,
-    /// Inputs in fuzz/corpus.
+    /// Number of inputs in fuzz/corpus.
     pub(crate) inputs: usize,
 }
 
 impl Outcome {
-    /// Takes a libFuzzer log apart.
+    /// Parses a libFuzzer log.
     fn new(log: &str, seconds: u64, inputs: usize) -> Self {
         let runs = log.lines().find_map(|line| {
             let (_, count) = line.split_once("stat::number_of_executed_units:")?;

@@ -1,4 +1,4 @@
-//! `docs/fuzzing.md`: what the last recorded round of fuzzing came to.
+//! `docs/fuzzing.md`: the results of the last recorded round of fuzzing.
 
 use crate::fuzz::Outcome;
 use crate::shell::{command, output, root};

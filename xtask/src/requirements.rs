@@ -1,22 +1,22 @@
-//! What the tasks need beside Cargo: Debian packages, components of the
-//! toolchain, and three tools. Whatever is missing is installed where that is
-//! possible without asking, and named with the command to type where not.
+//! The requirements of tasks besides Cargo: Debian packages, toolchain components,
+//! and three tools. Missing ones are installed where that needs no question.
+//! Otherwise the command to install them is printed.
 
 use crate::shell::{cargo, command, output, run, succeeds, target};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// A program or a library that comes in a Debian package.
+/// A program or a library from a Debian package.
 pub(crate) struct Program {
-    /// What is looked for in `PATH` and among libraries.
+    /// Name in `PATH` or among libraries.
     pub(crate) name: &'static str,
-    /// The package that brings it.
+    /// The package that contains it.
     pub(crate) package: &'static str,
-    /// What the project does with it.
+    /// The project's use of it.
     pub(crate) purpose: &'static str,
 }
 
-/// Everything the tests use beside Rust.
+/// All requirements of the tests besides Rust.
 pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "cc",
@@ -71,22 +71,22 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "redis-server",
         package: "redis-server",
-        purpose: "keeps what it is given, on a node",
+        purpose: "stores data, on a node",
     },
     Program {
         name: "redis-cli",
         package: "redis-tools",
-        purpose: "asks it",
+        purpose: "queries the Redis server",
     },
     Program {
         name: "redis-benchmark",
         package: "redis-tools",
-        purpose: "asks it often",
+        purpose: "loads the Redis server",
     },
     Program {
         name: "wrk",
         package: "wrk",
-        purpose: "asks servers often",
+        purpose: "loads web servers",
     },
     Program {
         name: "wget",
@@ -101,7 +101,7 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "python3",
         package: "python3",
-        purpose: "hands connections from process to process",
+        purpose: "passes connections from process to process",
     },
     Program {
         name: "valgrind",
@@ -111,12 +111,12 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "strace",
         package: "strace",
-        purpose: "has the kernel refuse what a program asks for, over a node",
+        purpose: "makes system calls of a program fail, over a node",
     },
     Program {
         name: "socat",
         package: "socat",
-        purpose: "passes on what comes over a node",
+        purpose: "forwards streams over a node",
     },
     Program {
         name: "ncat",
@@ -126,12 +126,12 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "memcached",
         package: "memcached",
-        purpose: "keeps what it is given, on a node",
+        purpose: "stores data, on a node",
     },
     Program {
         name: "sshd",
         package: "openssh-server",
-        purpose: "locks itself in, on a node",
+        purpose: "confines itself with seccomp, on a node",
     },
     Program {
         name: "ssh",
@@ -166,7 +166,7 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "mpiexec.mpich",
         package: "mpich",
-        purpose: "starts ranks on nodes, another way",
+        purpose: "starts ranks on nodes, in the manner of MPICH",
     },
     Program {
         name: "mpicc.mpich",
@@ -181,12 +181,12 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "pdftotext",
         package: "poppler-utils",
-        purpose: "tells where words lie on printed pages",
+        purpose: "finds positions of words on printed pages",
     },
     Program {
         name: "go",
         package: "golang-go",
-        purpose: "builds programs that make their system calls themselves",
+        purpose: "builds programs that make system calls without libc",
     },
     Program {
         name: "lsof",
@@ -206,17 +206,17 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "dig",
         package: "bind9-dnsutils",
-        purpose: "asks it",
+        purpose: "queries the name server",
     },
     Program {
         name: "nm",
         package: "binutils",
-        purpose: "lists what the library exports",
+        purpose: "lists the exported symbols of the library",
     },
     Program {
         name: "setpriv",
         package: "util-linux",
-        purpose: "gives up a user, on a node",
+        purpose: "drops a user, on a node",
     },
     Program {
         name: "unshare",
@@ -226,17 +226,17 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "librte_hash.so.23",
         package: "librte-hash23",
-        purpose: "is DPDK's hash table, to compare with",
+        purpose: "is DPDK's hash table, for comparison",
     },
     Program {
         name: "haproxy",
         package: "haproxy",
-        purpose: "passes on what others serve, on a node",
+        purpose: "proxies web servers, on a node",
     },
     Program {
         name: "varnishd",
         package: "varnish",
-        purpose: "keeps what others serve, on a node",
+        purpose: "caches web servers, on a node",
     },
     Program {
         name: "pgbench",
@@ -276,17 +276,17 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "mosquitto",
         package: "mosquitto",
-        purpose: "passes on messages, on a node",
+        purpose: "passes messages on, on a node",
     },
     Program {
         name: "mosquitto_pub",
         package: "mosquitto-clients",
-        purpose: "sends it messages",
+        purpose: "sends messages to the broker",
     },
     Program {
         name: "mosquitto_sub",
         package: "mosquitto-clients",
-        purpose: "receives them",
+        purpose: "receives messages of the broker",
     },
     Program {
         name: "rsync",
@@ -296,7 +296,7 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     Program {
         name: "libcares.so.2",
         package: "libc-ares2",
-        purpose: "resolves names by itself, on a node",
+        purpose: "resolves names without libc, on a node",
     },
     Program {
         name: "git",
@@ -305,14 +305,15 @@ pub(crate) const FOR_TESTS: &[Program] = &[
     },
 ];
 
-/// What fuzzing needs on top.
+/// Further requirements of fuzzing.
 pub(crate) const FOR_FUZZING: &[Program] = &[Program {
     name: "c++",
     package: "g++",
     purpose: "builds libFuzzer",
 }];
 
-/// Installs what is missing of `programs`, or says how to; returns what is still missing.
+/// Installs missing programs, or prints how to. Returns those that are still
+/// missing.
 pub(crate) fn provide(programs: &'static [Program]) -> Vec<&'static Program> {
     let missing: Vec<_> = programs
         .iter()
@@ -359,7 +360,7 @@ fn install_packages(packages: &[&str]) -> Result<()> {
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
-    // The list of packages of a fresh machine is empty or old.
+    // The package list of a new machine is empty or old.
     run(&mut apt(&["update", "-qq"]))?;
     let mut install = apt(&["install", "-y", "-qq", "--no-install-recommends"]);
     run(install.args(packages))
@@ -412,12 +413,14 @@ const MDBOOK: Tool = Tool {
     ),
 };
 
-/// The path of cargo-deny, installed under the target directory if it is not in `PATH`.
+/// Returns the path of cargo-deny, installed under the target directory if it is
+/// not in `PATH`.
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     CARGO_DENY.provide()
 }
 
-/// The path of typos, installed under the target directory if it is not in `PATH`.
+/// Returns the path of typos, installed under the target directory if it is not in
+/// `PATH`.
 pub(crate) fn typos() -> Result<PathBuf> {
     TYPOS.provide()
 }
@@ -489,11 +492,11 @@ impl Tool {
     }
 }
 
-/// Whether a program is in `PATH`, or a library where Debian has them.
+/// Returns whether a program is in `PATH`, or a library in Debian's directories.
 pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    // Debian keeps `ip` where only root's PATH leads.
+    // Debian has `ip` in a directory that only root's PATH names.
     let others = ["/usr/sbin".into(), "/sbin".into(), libraries.into()];
     let places = std::env::split_paths(&path).chain(others);
     places
@@ -514,7 +517,7 @@ fn is_there_with_version(place: &Path, program: &str) -> bool {
     })
 }
 
-/// Whether this process may install packages.
+/// Returns whether this process may install packages.
 pub(crate) fn is_root() -> bool {
     output(&mut command("id", ["-u"])).is_ok_and(|id| id == "0")
 }

@@ -1,4 +1,4 @@
-//! Running other programs, in sight of the person at the terminal.
+//! Runs other programs, with their output on the user's terminal.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The repository's root.
+/// Returns the repository's root.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("xtask lies in the repository's root")
 }
 
-/// Where Cargo puts what it builds.
+/// Returns Cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => std::env::current_dir().unwrap_or_default().join(dir),
@@ -21,7 +21,7 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Cargo, as the toolchain that runs this task, in the repository's root.
+/// Returns a command that runs this task's Cargo in the repository's root.
 pub(crate) fn cargo<I, S>(arguments: I) -> Command
 where
     I: IntoIterator<Item = S>,
@@ -33,7 +33,7 @@ where
     )
 }
 
-/// A program in the repository's root that cannot ask questions.
+/// Returns a command in the repository's root without an input.
 pub(crate) fn command<I, S>(program: impl AsRef<OsStr>, arguments: I) -> Command
 where
     I: IntoIterator<Item = S>,
@@ -41,8 +41,8 @@ where
 {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root()).stdin(Stdio::null());
-    // Set by the `cargo run` around this task; inner calls of Cargo shall not
-    // see the outer package's, or they rebuild for nothing.
+    // The `cargo run` around this task has set these. Inner calls of Cargo would
+    // rebuild without need if they saw the outer package's variables.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -52,7 +52,7 @@ where
     command
 }
 
-/// Runs to the end, shown on the terminal; a failure is an error.
+/// Runs a command with its output on the terminal. A failure is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = line_of(command);
     eprintln!("$ {line}");
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end out of sight; whether it succeeded.
+/// Runs a command without showing its output. Returns whether it succeeded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdout(Stdio::null())
@@ -74,7 +74,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// What a program prints, trimmed; a failure is an error.
+/// Runs a command and returns its trimmed output. A failure is an error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let line = line_of(command);
     let output = command
@@ -87,7 +87,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The command as one would type it.
+/// Returns the command as a user would type it.
 pub(crate) fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let mut line = program.to_string_lossy().into_owned();
@@ -103,12 +103,13 @@ pub(crate) fn line_of(command: &Command) -> String {
     line
 }
 
-/// Named steps, each with the seconds it took and whether it was passed.
+/// Named steps, each with its seconds and whether it passed.
 #[derive(Default)]
 pub(crate) struct Steps(Vec<(&'static str, f64, bool)>);
 
 impl Steps {
-    /// Runs one step under a heading. A failure is told and kept; the next step runs all the same.
+    /// Runs one step under a heading. After a failure the next step runs
+    /// nevertheless.
     pub(crate) fn step(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) {
         eprintln!("\n== {name}");
         let begun = Instant::now();
@@ -119,7 +120,7 @@ impl Steps {
         self.0.push((name, begun.elapsed().as_secs_f64(), result.is_ok()));
     }
 
-    /// Prints what was done; fails if a step has failed.
+    /// Prints a summary. Fails if a step has failed.
     pub(crate) fn finish(self) -> Result<()> {
         eprintln!();
         for (name, seconds, passed) in &self.0 {

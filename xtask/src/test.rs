@@ -1,9 +1,11 @@
-//! `cargo xtask test`: all tests, on a machine that may be new.
+//! `cargo xtask test`: runs all tests, even on a new machine.
 //!
-//! A test that needs more than Rust is marked `#[ignore = "needs tshark"]`
-//! (programs, `root`, `namespaces` or `tun`, separated by commas). A long test is marked
-//! `#[ignore = "slow: why"]`. Plain `cargo test` ignores both. This task runs the former where
-//! their needs are met, and the latter with `--slow`. It names the tests that it could not run.
+//! A test that needs more than Rust is marked `#[ignore = "needs tshark"]`. The
+//! needs are programs, `root`, `namespaces` or `tun`, separated by commas. A slow
+//! test is marked
+//! `#[ignore = "slow: why"]`. Plain `cargo test` ignores both. This task runs the
+//! former where their needs are met, and the latter with `--slow`. It prints every
+//! test that it skips.
 
 use crate::compatibility;
 use crate::fuzz;
@@ -17,13 +19,13 @@ use std::process::{Command, Stdio};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Arguments {
-    /// Also the tests that take long.
+    /// Also run the slow tests.
     #[arg(long)]
     slow: bool,
-    /// Fail instead of skipping what the machine cannot run.
+    /// Fail instead of skipping tests that the machine cannot run.
     #[arg(long)]
     strict: bool,
-    /// Leave out the inputs kept in fuzz/corpus, because they are tried elsewhere.
+    /// Leave out the inputs kept in fuzz/corpus, because another step tries them.
     #[arg(long)]
     skip_corpora: bool,
     /// Leave out the virtual machines, which take a minute or two.
@@ -32,7 +34,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// As `cargo xtask ci` runs them, which tries the corpora in a step of their own.
+    /// The arguments of `cargo xtask ci`, which tries the corpora in a step of its
+    /// own.
     pub(crate) fn without_corpora() -> Self {
         Self {
             skip_corpora: true,
@@ -57,11 +60,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     if !runnable.is_empty() {
-        // All packages at once: for one alone, with features of its own, cargo would make
-        // what they have in common anew.
+        // All packages at once: Cargo would rebuild common dependencies for a
+        // single package with other features.
         let mut ignored = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
         for (test, _) in &unmet {
-            // Whatever has that in its name is left out.
+            // `--skip` leaves out every test whose name contains the text.
             let longer = runnable.iter().find(|name| name.contains(&test.name));
             ensure!(
                 longer.is_none(),
@@ -100,8 +103,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Ethernet through the memory of two virtual machines. What keeps it from being tried, if
-/// anything does.
+/// Tests Ethernet through the memory of two virtual machines. Returns the obstacle
+/// if the test is not possible.
 fn run_machines(arguments: &Arguments) -> Result<Option<String>> {
     if arguments.skip_machines {
         return Ok(Some("not asked for".to_owned()));
@@ -112,7 +115,7 @@ fn run_machines(arguments: &Arguments) -> Result<Option<String>> {
     }
 }
 
-/// Tries every input kept in fuzz/corpus. False: the machine cannot.
+/// Tries every input kept in fuzz/corpus. Returns `false` if the machine cannot.
 fn replay_corpora() -> Result<bool> {
     let possible = requirements::provide(FOR_FUZZING).is_empty();
     if possible {
@@ -134,18 +137,18 @@ fn report(counts: &Counts, unmet: &[(&Marked, String)]) {
     );
 }
 
-/// What the closing lines of a run of Cargo's tests add up to.
+/// The sum of the closing lines of a run of Cargo's tests.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
     failed: usize,
     ignored: usize,
-    /// The run failed, for a failed test or for another reason.
+    /// Whether the run failed, because of a test or another reason.
     broken: bool,
 }
 
 impl Counts {
-    /// Whether the run as a whole succeeded.
+    /// Returns whether the run as a whole succeeded.
     pub(crate) fn all_passed(&self) -> bool {
         self.failed == 0 && !self.broken
     }
@@ -170,7 +173,7 @@ impl Counts {
     }
 }
 
-/// Runs tests in sight and adds up their closing lines.
+/// Runs tests with their output on the terminal and sums up their closing lines.
 pub(crate) fn count(command: &mut Command) -> Result<Counts> {
     eprintln!("$ {}", line_of(command));
     let mut child = command
@@ -189,7 +192,7 @@ pub(crate) fn count(command: &mut Command) -> Result<Counts> {
     Ok(counts)
 }
 
-/// A test that plain `cargo test` leaves out.
+/// A test that plain `cargo test` ignores.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Marked {
     pub(crate) package: String,
@@ -198,7 +201,7 @@ pub(crate) struct Marked {
 }
 
 impl Marked {
-    /// Why the test cannot or shall not run now.
+    /// Returns the reason for which the test cannot or should not run now.
     fn obstacle(&self, slow: bool) -> Option<String> {
         if self.reason.starts_with("slow") {
             return (!slow).then(|| format!("{} (`cargo xtask test --slow` runs it)", self.reason));
@@ -211,7 +214,7 @@ impl Marked {
             .map(str::trim)
             .filter(|need| !is_met(need))
             .collect();
-        (!missing.is_empty()).then(|| format!("{} not to be had here", missing.join(" and ")))
+        (!missing.is_empty()).then(|| format!("{} not available here", missing.join(" and ")))
     }
 }
 
@@ -224,7 +227,7 @@ fn is_met(need: &str) -> bool {
     }
 }
 
-/// The ignored tests of every package under `crates`.
+/// Returns the ignored tests of every package under `crates`.
 fn marked_tests(crates: &Path) -> Result<Vec<Marked>> {
     let mut marked = Vec::new();
     for entry in std::fs::read_dir(crates)? {
@@ -238,7 +241,7 @@ fn marked_tests(crates: &Path) -> Result<Vec<Marked>> {
     Ok(marked)
 }
 
-/// The ignored tests of a directory's files.
+/// Returns the ignored tests of a directory's files.
 pub(crate) fn marked_below(directory: &Path, package: &str) -> Result<Vec<Marked>> {
     let mut marked = Vec::new();
     for file in source_files(directory)? {
@@ -252,10 +255,10 @@ pub(crate) fn marked_below(directory: &Path, package: &str) -> Result<Vec<Marked
     Ok(marked)
 }
 
-/// Name and reason of each ignored test in a source file.
+/// Returns name and reason of each ignored test in a source file.
 fn marked_in(text: &str) -> impl Iterator<Item = (String, String)> {
     text.match_indices("#[ignore").filter_map(|(at, _)| {
-        // Only an attribute on a line of its own, not one that is spoken of.
+        // Counts an attribute on a line of its own only, not one in a comment.
         let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
         let mut rest = text[at..].lines();
         let attribute = rest.next()?;
@@ -270,7 +273,7 @@ fn marked_in(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Every Rust source file under a directory.
+/// Returns every Rust source file under a directory.
 fn source_files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut directories = vec![directory.to_owned()];
@@ -293,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_add_up() {
+    fn closing_lines_are_summed() {
         let mut counts = Counts::default();
         counts.add_line(
             "test result: ok. 12 passed; 0 failed; 2 ignored; 0 measured; 1 filtered out; finished in 0.01s",
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_tests_run_only_when_asked_for() {
+    fn slow_tests_run_with_option_only() {
         let test = |reason: &str| Marked {
             package: "p".into(),
             name: "n".into(),

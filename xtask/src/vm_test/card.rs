@@ -1,10 +1,10 @@
-//! Two machines with a network card each, on one wire. The first machine's card belongs to an
-//! uplink (`toehold uplink --interface --xdp zero-copy`). Behind it is a node that has the kernel
-//! beside it. The second machine has nothing of Toehold's.
+//! Two virtual machines with a network card each, on one wire. On one of them an
+//! uplink has the card (`toehold uplink --interface --xdp zero-copy`), and a node
+//! shares it with the kernel. The other one does not use Toehold.
 //!
-//! The card is virtio's. Since Linux 6.13 its driver reads and writes the frames of an AF_XDP
-//! socket where they lie. That kernel is newer than the other machines'. The machine also has to
-//! say that the card needs addresses as the platform has them.
+//! The card is virtio's. Since Linux 6.13 its driver reads and writes the frames of
+//! an AF_XDP socket in place, if the card uses platform addresses. The other
+//! machines' kernel is older, so this test needs another one.
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,25 +16,27 @@ use super::image::Image;
 use super::kernel::Kernel;
 use super::{copy, told};
 
-/// The suite of Debian's that always has a kernel of today.
+/// Debian's suite that always has a current kernel.
 const SUITE: &str = "sid";
 
-/// What the machines' kernel has to load.
+/// Modules that the machines' kernel has to load.
 const MODULES: [&str; 4] = ["tun", "failover", "net_failover", "virtio_net"];
 
-/// In front of a command: for the kernel beside the node. The shell has an `ip` of its own.
+/// Prefix of a command for the kernel beside the node. The shell has an `ip` of its
+/// own.
 const BESIDE: &str = "/usr/local/bin/ip netns exec beside";
 
-/// The machine with the uplink, and the other one.
+/// Number of the machine with the uplink; the other machine is `FAR`.
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
-/// False, and why: there is no such kernel to be had here.
+/// Runs the test. Returns `false`, with the reason printed, if no current kernel is
+/// available.
 pub(super) fn run(work: &Path) -> Result<bool> {
     let kernel = match Kernel::of_suite(work, SUITE) {
         Ok(kernel) => kernel,
         Err(error) => {
-            println!("*** SKIPPED the virtual machines with cards: no kernel of today: {error:#} ***");
+            println!("*** SKIPPED the virtual machines with cards: no current kernel: {error:#} ***");
             return Ok(false);
         }
     };
@@ -77,7 +79,7 @@ pub(super) fn run(work: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// A machine on the wire, which is a directory.
+/// Starts a machine on the wire, which is a directory.
 fn boot(number: usize, image: &Image, wire: &Path) -> Result<Guest> {
     let end = |number: usize| wire.join(number.to_string()).display().to_string();
     let cable = format!(

@@ -11,25 +11,27 @@ use anyhow::{Context, Result, bail};
 use super::image::Image;
 use crate::shell::command;
 
-/// A machine on a busy host may take so long to boot, to do one thing, or to notice one.
+/// Longest time in which a machine on a busy host boots, runs a command, or notices
+/// an event.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks whether something has come about.
+/// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// It ends with this.
+/// A virtual machine, which ends when this is dropped.
 pub(super) struct Guest {
     name: String,
     child: Child,
     keyboard: ChildStdin,
     screen: Receiver<String>,
-    /// Commands given.
+    /// Number of commands given.
     given: u32,
 }
 
 impl Guest {
-    /// One with these devices, which begins to boot.
+    /// Starts a machine with these devices, which begins to boot.
     pub(super) fn start(name: &str, image: &Image, devices: &[&str]) -> Result<Guest> {
-        // Emulated processors are everywhere; virtual ones need rights, and a host that works.
+        // Every host can emulate. Hardware virtualisation needs rights and a
+        // suitable host.
         let mut qemu = command(
             "qemu-system-x86_64",
             ["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "384"],
@@ -67,7 +69,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Runs a command of the shell; what it printed. A failure is an error.
+    /// Runs a shell command and returns its output. A failure is an error.
     pub(super) fn does(&mut self, line: &str) -> Result<String> {
         let (status, output) = self.tries(line)?;
         if status != 0 {
@@ -76,7 +78,7 @@ impl Guest {
         Ok(output)
     }
 
-    /// Runs it again and again until it succeeds.
+    /// Runs a shell command repeatedly until it succeeds.
     pub(super) fn until(&mut self, what: &str, line: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -102,7 +104,7 @@ impl Guest {
         Ok((status.trim().parse()?, output.trim().to_owned()))
     }
 
-    /// Everything before a line, and that line.
+    /// Returns all lines up to the one that `is_last` accepts, and that line.
     fn lines_until(&mut self, is_last: &dyn Fn(&str) -> bool) -> Result<(Vec<String>, String)> {
         let deadline = Instant::now() + PATIENCE;
         let mut lines = Vec::new();
@@ -112,7 +114,7 @@ impl Guest {
                 Ok(line) if is_last(&line) => return Ok((lines, line)),
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("{} says nothing any more; last: {:?}", self.name, lines.last());
+                    bail!("{} is silent; last: {:?}", self.name, lines.last());
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     bail!("{} has ended; last: {:?}", self.name, lines.last());
@@ -121,7 +123,7 @@ impl Guest {
         }
     }
 
-    /// As a failing host would end it.
+    /// Ends the machine as a failing host would.
     pub(super) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;

@@ -1,5 +1,5 @@
-//! What a machine boots: a kernel, and a file system in memory with a shell, the programs
-//! that are tested, and what these load.
+//! The boot image of a machine: a kernel, and a file system in memory. It holds a
+//! shell, the tested programs, and their libraries.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,13 +15,13 @@ use crate::shell::{command, run as run_shown, target};
 pub(super) struct Image {
     kernel: PathBuf,
     files: PathBuf,
-    /// Where the machines' logs go.
+    /// Directory of the machines' logs.
     work: PathBuf,
 }
 
 impl Image {
-    /// Makes one with a kernel and those of its parts that are not in it anyway, each behind
-    /// those that it needs.
+    /// Builds an image with a kernel and its loadable modules. Each module comes
+    /// behind those that it needs.
     pub(super) fn make(work: &Path, kernel: &Kernel, modules: &[&str]) -> Result<Image> {
         let mut archive = Archive::default();
         archive.add("init", include_bytes!("init.sh"), 0o755);
@@ -58,7 +58,7 @@ impl Image {
         })
     }
 
-    /// The options with which a virtual machine boots it.
+    /// Returns QEMU's options that boot the image.
     pub(super) fn options(&self) -> [&OsStr; 4] {
         [
             "-kernel".as_ref(),
@@ -68,13 +68,13 @@ impl Image {
         ]
     }
 
-    /// Where what a machine says goes.
+    /// Returns the path of a machine's log.
     pub(super) fn log(&self, machine: &str) -> PathBuf {
         self.work.join(format!("{machine}.log"))
     }
 }
 
-/// A file that was built, without what only debuggers want.
+/// Returns a copy of a built file without debug information.
 fn stripped(work: &Path, name: &str) -> Result<PathBuf> {
     let path = work.join(name);
     let mut strip = command("strip", ["-o"]);
@@ -82,7 +82,7 @@ fn stripped(work: &Path, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Where a program of this machine lies.
+/// Returns the path of a program of this host.
 fn program(name: &str) -> Result<PathBuf> {
     let places = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     let mut places = places.iter().map(|place| Path::new(place).join(name));
@@ -91,9 +91,10 @@ fn program(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not to be found"))
 }
 
-/// The libraries that a program loads, with the loader; none if it is static.
+/// Returns the libraries that a program loads, with the loader. A static program
+/// has none.
 fn loaded_by(program: &Path) -> Vec<String> {
-    // It fails, and says so, if there are none.
+    // `ldd` fails for a static program.
     let said = command("ldd", [program]).stderr(Stdio::null()).output();
     let said = said.map_or(String::new(), |said| {
         String::from_utf8_lossy(&said.stdout).into_owned()
@@ -107,7 +108,7 @@ fn loaded_by(program: &Path) -> Vec<String> {
     said.lines().filter_map(path).collect()
 }
 
-/// A cpio archive of the kind that the kernel unpacks ("newc").
+/// A cpio archive in the kernel's format ("newc").
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_come_once_and_before_what_is_in_them() {
+    fn directories_precede_their_content_and_appear_once() {
         let mut archive = Archive::default();
         archive.add("a/b/c", b"hello", 0o644);
         archive.add("a/d", b"", 0o755);

@@ -1,4 +1,4 @@
-//! Kernels of Debian's, unpacked: for machines to boot, never for this one.
+//! Debian's kernels, unpacked for virtual machines. This host never boots them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use crate::shell::{command, output, run as run_shown};
 /// The package that depends on the newest kernel of a suite.
 const NEWEST: &str = "linux-image-amd64";
 
-/// Where the keys lie by which Debian's packages are signed.
+/// Keyring for the signatures of Debian's packages.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// The packages of a kernel.
 pub(super) struct Kernel {
-    /// As it names itself.
+    /// The kernel's own name.
     pub(super) release: String,
-    /// What the packages hold.
+    /// Directory of the unpacked packages.
     root: PathBuf,
 }
 
 impl Kernel {
-    /// That of this machine's suite. It is kept.
+    /// Returns the kernel of this host's suite, and keeps it.
     pub(super) fn of_this_suite(work: &Path) -> Result<Kernel> {
         let apt = Apt { options: Vec::new() };
         match apt.newest() {
             Ok(name) => apt.unpacked(work, &name),
-            // The list of packages of a fresh machine is empty.
+            // The package list of a new machine is empty.
             Err(_) if is_root() => {
                 run_shown(&mut command("apt-get", ["update", "-qq"]))?;
                 apt.unpacked(work, &apt.newest()?)
@@ -38,14 +38,14 @@ impl Kernel {
         }
     }
 
-    /// That of a suite which this machine does not have packages of otherwise. It is kept until
-    /// there is a newer one.
+    /// Returns the kernel of a suite that this host does not use otherwise. It is
+    /// kept until a newer one appears.
     pub(super) fn of_suite(work: &Path, suite: &str) -> Result<Kernel> {
         let apt = Apt::for_suite(&work.join(suite), suite)?;
         apt.unpacked(work, &apt.newest()?)
     }
 
-    /// What a machine boots.
+    /// Returns the path of the kernel's image.
     pub(super) fn image(&self) -> Result<PathBuf> {
         let known = [
             self.root.join(format!("boot/vmlinuz-{}", self.release)),
@@ -55,14 +55,14 @@ impl Kernel {
         found.with_context(|| format!("the packages of {} have no kernel", self.release))
     }
 
-    /// Whether the kernel has it without being told.
+    /// Returns whether a module is built into the kernel.
     pub(super) fn has_built_in(&self, module: &str) -> bool {
         let list = fs::read_to_string(self.modules().join("modules.builtin"));
         let file = format!("/{module}.ko");
         list.is_ok_and(|list| list.lines().any(|line| line.ends_with(&file)))
     }
 
-    /// A part of the kernel, as it is loaded.
+    /// Returns a module of the kernel, unpacked.
     pub(super) fn module(&self, name: &str) -> Result<Vec<u8>> {
         if let Ok(path) = find(&self.modules(), &format!("{name}.ko")) {
             return Ok(fs::read(path)?);
@@ -82,13 +82,13 @@ impl Kernel {
     }
 }
 
-/// The package manager, and where it has its lists.
+/// The package manager with its lists.
 struct Apt {
     options: Vec<String>,
 }
 
 impl Apt {
-    /// With lists of its own, of one suite; this machine's are left alone.
+    /// Uses lists of its own for one suite, and leaves this host's unchanged.
     fn for_suite(directory: &Path, suite: &str) -> Result<Apt> {
         let targets = command(
             "apt-get",
@@ -137,7 +137,7 @@ impl Apt {
         command
     }
 
-    /// What a package cannot do without.
+    /// Returns the dependencies of a package.
     fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         let said = output(&mut self.command("apt-cache", &["depends", package]))?;
         let depends = said
@@ -146,14 +146,14 @@ impl Apt {
         Ok(depends.map(str::to_owned).collect())
     }
 
-    /// What the package of the newest kernel is called.
+    /// Returns the name of the newest kernel's package.
     fn newest(&self) -> Result<String> {
         let depends = self.dependencies(NEWEST)?;
         let mut images = depends.into_iter().filter(|name| release_of(name).is_some());
-        images.next().context("Debian's kernel is not to be had")
+        images.next().context("Debian's kernel is not available")
     }
 
-    /// The packages of a kernel, unpacked into one directory.
+    /// Unpacks the packages of a kernel into one directory.
     fn unpacked(&self, work: &Path, name: &str) -> Result<Kernel> {
         let release = release_of(name).context("no kernel")?.to_owned();
         let root = work.join(name);
@@ -180,14 +180,14 @@ impl Apt {
     }
 }
 
-/// The release of the kernel in a package of this name.
+/// Returns the release of the kernel in a package of this name.
 fn release_of(package: &str) -> Option<&str> {
     let release = package.strip_prefix("linux-image-")?;
     let is_number = release.starts_with(|first: char| first.is_ascii_digit());
     (is_number && release.ends_with("-amd64")).then_some(release)
 }
 
-/// A file somewhere below a directory.
+/// Finds a file below a directory.
 fn find(directory: &Path, name: &str) -> Result<PathBuf> {
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_release_of_a_kernel_is_in_its_packages_name() {
+    fn release_is_read_from_package_name() {
         assert_eq!(release_of("linux-image-6.1.0-40-amd64"), Some("6.1.0-40-amd64"));
         assert_eq!(
             release_of("linux-image-7.3.4+deb13-amd64"),

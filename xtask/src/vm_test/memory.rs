@@ -1,11 +1,11 @@
-//! Two machines whose only common device is a piece of memory.
+//! Two virtual machines whose only common device is shared memory.
 //!
-//! Each has Debian's kernel and a shell. On the memory of its ivshmem device are interfaces
-//! (`toehold device --segment`) and an uplink of a fabric (`toehold uplink --segment`). The fabric
-//! has a node with the kernel beside it. The test shows ping, TCP in both directions, VLANs, bonds
-//! and TIPC. TIPC's link comes up and its messages are answered. A machine is killed and started
-//! again. An interface goes down and up. TIPC is in no host's kernel that one could rely on, and
-//! needs Ethernet to stand on.
+//! Each has Debian's kernel and a shell. On the memory of its ivshmem device it has
+//! interfaces (`toehold device --segment`) and an uplink of a fabric (`toehold
+//! uplink --segment`). A node of the fabric works beside the kernel. The test uses
+//! ping, TCP in both directions, VLANs, bonds, and TIPC. It brings the link up,
+//! exchanges messages, kills and restarts a machine, and sets an interface down and
+//! up. TIPC needs Ethernet, and no host's kernel has it reliably.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::image::Image;
 use super::kernel::Kernel;
 use super::{copy, told};
 
-/// What the machines' kernel has to load.
+/// Modules that the machines' kernel has to load.
 const MODULES: [&str; 11] = [
     "tun",
     "udp_tunnel",
@@ -35,7 +35,8 @@ const MODULES: [&str; 11] = [
 /// The interfaces of a bond.
 const SLAVES: [&str; 2] = ["toe2", "toe3"];
 
-/// Bytes of the common memory, and its members: of each machine three devices and an uplink.
+/// Length of the common memory. Each machine has three devices and an uplink as
+/// members.
 const SEGMENT: &str = "32M";
 const MEMBERS: usize = 8;
 
@@ -95,7 +96,7 @@ fn show(mut pair: Pair, begun: Instant) -> Result<()> {
     Ok(())
 }
 
-/// The file under the common memory, for as long as the machines run.
+/// The file of the common memory, which exists while the machines run.
 struct Memory(PathBuf);
 
 impl Memory {
@@ -123,7 +124,7 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn boot(image: &'a Image, memory: &'a Memory) -> Result<Pair<'a>> {
-        // Both at once: what takes long is their start.
+        // Both start at once, as starting takes long.
         let guests = [0, 1].map(|number| start(number, image, memory));
         let [first, second] = guests;
         let mut pair = Pair {
@@ -137,7 +138,7 @@ impl<'a> Pair<'a> {
         Ok(pair)
     }
 
-    /// Until it has its interface.
+    /// Configures a machine up to its interface.
     fn set_up(&mut self, number: usize) -> Result<()> {
         let guest = &mut self.guests[number];
         guest.wait_for_shell()?;
@@ -149,8 +150,8 @@ impl<'a> Pair<'a> {
             ipv4(number),
             ipv6(number)
         ))?;
-        // A fabric in each machine, of which the kernel beside a node is a member: an uplink
-        // joins the two, as two more members of the segment.
+        // Each machine has a fabric, with the kernel beside a node as a member. An
+        // uplink joins the two fabrics as two more members of the segment.
         guest.does(&format!(
             "toehold up node{number} --tap=toe1 --mac 02:80:00:00:00:0{number} \
              --network 10.80.0.0/16 --network fd80::/64 --ipv4 {}/16 --ipv6 {}/64 --fabric vms",
@@ -183,7 +184,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// One machine makes a file, the other one fetches it from one of its addresses.
+    /// Creates a file on one machine, which the other one fetches from `address`.
     fn copy(&mut self, from: usize, address: &str) -> Result<()> {
         let [first, second] = &mut self.guests;
         let (from, to) = if from == 0 {
@@ -194,7 +195,7 @@ impl<'a> Pair<'a> {
         copy(from, to, address, "").map(drop)
     }
 
-    /// An interface for frames with a tag, on each machine's.
+    /// Adds an interface for tagged frames on each machine.
     fn vlan(&mut self) -> Result<()> {
         for (number, guest) in self.guests.iter_mut().enumerate() {
             guest.does("ip link add link toe0 name tagged type vlan id 7")?;
@@ -209,7 +210,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Two interfaces as one, of which either may be down.
+    /// Bonds two interfaces, of which either may be down.
     fn bond(&mut self) -> Result<()> {
         for (number, guest) in self.guests.iter_mut().enumerate() {
             guest.does("ip link add both type bond mode active-backup miimon 100 fail_over_mac active")?;
@@ -260,7 +261,8 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Messages of many lengths, and a stream of them, answered by the other machine.
+    /// Sends messages of many lengths, and a stream of them, which the other
+    /// machine answers.
     fn tipc_messages(&mut self) -> Result<()> {
         self.wait_for_link()?;
         for (here, there) in [(0, 1), (1, 0)] {
@@ -271,8 +273,8 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Kills a machine as a failing host would, waits until the other one has noticed, and
-    /// starts it again.
+    /// Kills a machine as a failing host would, waits until the other one has
+    /// noticed, and starts it again.
     fn restart(&mut self, number: usize) -> Result<()> {
         self.guests[number].kill()?;
         self.guests[1 - number].until("the link to go down", "! tipc link list | grep -q 'toe0.*: up'")?;
@@ -281,7 +283,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A machine that begins to boot.
+/// Starts a machine, which begins to boot.
 fn start(number: usize, image: &Image, Memory(memory): &Memory) -> Result<Guest> {
     let memory = format!(
         "memory-backend-file,id=common,share=on,size={SEGMENT},mem-path={}",

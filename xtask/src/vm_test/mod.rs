@@ -1,8 +1,8 @@
-//! `cargo xtask vm-test`: what takes machines of its own, in virtual ones. Two that have only
-//! memory in common (`memory`), and two with a network card whose driver hands frames over
-//! where they lie (`card`).
+//! `cargo xtask vm-test`: tests with virtual machines. Two have only memory in
+//! common (`memory`). Two have a network card with a driver that passes frames in
+//! place (`card`).
 //!
-//! What the machines say lies in `target/vm-test/`. Every wait has an end.
+//! The machines' logs are in `target/vm-test/`. Every wait has an end.
 
 mod card;
 mod guest;
@@ -19,7 +19,7 @@ use self::guest::Guest;
 use crate::requirements::{self, Program};
 use crate::shell::{cargo, run as run_shown, target};
 
-/// What it needs on top of what the tests do.
+/// Further requirements beyond those of the tests.
 const FOR_MACHINES: &[Program] = &[
     Program {
         name: "qemu-system-x86_64",
@@ -39,37 +39,37 @@ const FOR_MACHINES: &[Program] = &[
     Program {
         name: "strip",
         package: "binutils",
-        purpose: "shortens what the machines load",
+        purpose: "strips the machines' programs",
     },
     Program {
         name: "xz",
         package: "xz-utils",
-        purpose: "unpacks what the machines load",
+        purpose: "unpacks the machines' kernel modules",
     },
 ];
 
-/// Bytes of a file that goes through TCP.
+/// Length in bytes of a file that is sent over TCP.
 const FILE: u64 = 4 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
-/// What is there to build on.
+/// The prepared surroundings of the test.
 pub(crate) struct Means {
-    /// Where everything goes.
+    /// Directory of all files.
     work: PathBuf,
 }
 
-/// Builds, boots, shows.
+/// Prepares, builds, boots and tests.
 pub(crate) fn run(_: &Arguments) -> Result<()> {
     run_with(&means()?)
 }
 
-/// Installs what it takes. An error says what is not to be had here.
+/// Installs the requirements. The error names those that are not available.
 pub(crate) fn means() -> Result<Means> {
     let missing = requirements::provide(FOR_MACHINES);
     let names: Vec<_> = missing.iter().map(|program| program.name).collect();
-    ensure!(names.is_empty(), "{} not to be had here", names.join(" and "));
+    ensure!(names.is_empty(), "{} not available here", names.join(" and "));
     let work = target().join("vm-test");
     std::fs::create_dir_all(&work)?;
     for entry in std::fs::read_dir(&work)? {
@@ -81,11 +81,11 @@ pub(crate) fn means() -> Result<Means> {
     Ok(Means { work })
 }
 
-/// Builds, boots, shows.
+/// Builds, boots and tests.
 pub(crate) fn run_with(Means { work }: &Means) -> Result<()> {
     let begun = Instant::now();
-    // A test beside it, so that the features are those of a build of all tests: cargo would
-    // make everything anew for others.
+    // A test is built with the program, so that its features are those of a build
+    // of all tests. Otherwise Cargo would rebuild everything.
     run_shown(&mut cargo([
         "build",
         "--workspace",
@@ -115,8 +115,8 @@ fn told(begun: Instant, what: &str) {
     println!("{:6.1} s  {what}", begun.elapsed().as_secs_f64());
 }
 
-/// Copies a file that one machine makes to another one, which fetches it from an address. The
-/// command in front of the fetching program's name may print something first.
+/// Creates a file on one machine, which another one fetches from `address`. `with`
+/// precedes the fetching program and may print something first.
 fn copy(from: &mut Guest, to: &mut Guest, address: &str, with: &str) -> Result<String> {
     let make = format!("head -c {FILE} /dev/urandom >/srv/file && sha256sum </srv/file");
     let made = from.does(&make)?;
