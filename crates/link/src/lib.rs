@@ -9,15 +9,15 @@ pub mod capture;
 mod checksum;
 pub mod credentials;
 mod frame;
+mod gso;
 pub mod impair;
 pub mod interface;
+pub mod ivshmem;
 mod layout;
 pub mod loopback;
 pub mod mq;
 pub mod packet;
 mod random;
-mod segment;
-pub mod shared;
 pub mod steering;
 pub mod tap;
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod test_cable;
 #[cfg(test)]
 mod test_frames;
 pub mod udp;
-mod vnet;
+mod virtio_net;
 mod watch;
 pub mod xdp;
 

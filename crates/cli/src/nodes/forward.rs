@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use ipnet::IpNet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use toehold_link::shared::SharedSettings;
+use toehold_link::ivshmem::IvshmemSettings;
 use toehold_link::udp::parse_peers;
 use toehold_node::engine::{self, Engine, Launch, Lifetime, Seat};
 use toehold_node::fabric::{Fabric, NodeRecord};
@@ -94,7 +94,7 @@ pub(super) struct Memory {
     pub(super) segment_size: Option<u64>,
 
     /// Members of a fresh segment, from 2 to 64; one that is not fresh has those it has
-    #[arg(long, value_name = "MEMBERS", requires = "segment", default_value_t = SharedSettings::DEFAULT_MEMBERS)]
+    #[arg(long, value_name = "MEMBERS", requires = "segment", default_value_t = IvshmemSettings::DEFAULT_MEMBERS)]
     pub(super) segment_members: usize,
 
     /// Which member this is, counted from 0 [default: one that nobody is]
@@ -242,7 +242,7 @@ pub(super) fn onto(
         memory: Memory {
             segment: None,
             segment_size: None,
-            segment_members: SharedSettings::DEFAULT_MEMBERS,
+            segment_members: IvshmemSettings::DEFAULT_MEMBERS,
             member: None,
         },
     };

@@ -7,9 +7,9 @@ use super::held::Held;
 use super::statistics::BridgeStatistics;
 use super::too_long::{Allowance, exceeds, fragments, report};
 use crate::checksum::complete;
+use crate::gso::Segments;
 use crate::layout::{Layout, Transport, with_headers};
 use crate::loopback::copy_frame;
-use crate::segment::Segments;
 use crate::steering::{Flow, Steering};
 use crate::{Capabilities, Checksum, Link, Offload, Received, Transmit, TransmitError};
 

@@ -10,7 +10,7 @@ use super::filter::{self, MAX_ADDRESSES};
 use super::socket::{Failure, Socket};
 use super::{PacketError, PacketStatistics};
 use crate::interface::{Interface, Namespace};
-use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
+use crate::virtio_net::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
 use crate::{Capabilities, Link, NeighborChange, Received, Transmit, TransmitError, Transmitter};
 
 /// A link over an interface of the kernel, through a packet socket.

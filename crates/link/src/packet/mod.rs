@@ -8,7 +8,7 @@
 //! and the nodes do not reach each other over it.
 //!
 //! Super-frames cross in both directions uncut, and checksums stay partial where
-//! the interface completes them (`vnet/`). Frames with a VLAN tag stay with the
+//! the interface completes them (`virtio_net/`). Frames with a VLAN tag stay with the
 //! kernel and its VLAN interface, which can have a link of its own.
 //!
 //! Closing the last descriptor undoes all changes: the address filter belongs to

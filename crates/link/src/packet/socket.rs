@@ -7,7 +7,7 @@ use libc::{c_int, packet_mreq, sock_filter, sock_fprog, sockaddr_ll, tpacket_sta
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::vnet::last_error;
+use crate::virtio_net::last_error;
 
 /// Buffer for received frames, and for frames that the interface has not sent yet,
 /// in bytes.

@@ -1,6 +1,6 @@
 //! Counters of a packet socket: frames carried, and frames dropped by reason.
 
-use crate::vnet::BadHeader;
+use crate::virtio_net::BadHeader;
 
 /// Counters since the socket was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Offloads, TapError, TapSettings};
-use crate::vnet::{HEADER_LEN, last_error};
+use crate::virtio_net::{HEADER_LEN, last_error};
 
 const TUN: &str = "/dev/net/tun";
 

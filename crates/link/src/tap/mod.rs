@@ -3,7 +3,7 @@
 //!
 //! The kernel receives frames that are transmitted here, and the link receives
 //! frames that the kernel sends. Super-frames cross in both directions uncut and
-//! checksums stay partial, as between a driver and a network card (`vnet/`).
+//! checksums stay partial, as between a driver and a network card (`virtio_net/`).
 //!
 //! The device lasts as long as its descriptors. If another program sets it down or
 //! deletes it, the result is a counted drop or
@@ -24,4 +24,4 @@ pub use queue::Tap;
 pub use settings::{MAX_MTU, MIN_MTU, TapDescription, TapSettings};
 pub use statistics::TapStatistics;
 
-pub use crate::vnet::BadHeader;
+pub use crate::virtio_net::BadHeader;

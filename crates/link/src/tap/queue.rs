@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::device::{Attach, Device, system};
 use super::{Offloads, TapDescription, TapError, TapSettings, TapStatistics};
 use crate::interface::{Interface, Namespace};
-use crate::vnet::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
+use crate::virtio_net::{Counts, MAX_LINK_HEADER, MAX_PACKET, MIN_FRAME, Queue};
 use crate::{Capabilities, Link, Received, Transmit, TransmitError, Transmitter};
 
 /// A link over a TAP device or one of its queues.

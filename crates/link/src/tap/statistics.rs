@@ -1,6 +1,6 @@
 //! Counters of a TAP device: frames carried, and frames dropped by reason.
 
-use crate::vnet::BadHeader;
+use crate::virtio_net::BadHeader;
 
 /// Counters of one queue since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

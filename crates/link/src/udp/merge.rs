@@ -112,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::segment::Segments;
+    use crate::gso::Segments;
     use crate::test_frames::{tcp_ipv4, tcp_ipv6_vlan, udp_ipv4};
 
     fn cut(frame: &[u8], size: usize) -> Vec<Vec<u8>> {

@@ -14,9 +14,9 @@ use super::outbox::{Outbox, lead};
 use super::seal::Seal;
 use super::socket::{Name, Outgoing, Socket};
 use super::{UdpPeerInfo, UdpPeerState, UdpPeerStatistics};
+use crate::gso::Segments;
 use crate::layout::{Layout, copy_from};
 use crate::random::unpredictable;
-use crate::segment::Segments;
 use crate::{Checksum, Transmit};
 
 /// Length of a datagram that every path carries: IPv4's 576 bytes without the

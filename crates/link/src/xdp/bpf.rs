@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::program::{self, Instruction, Maps};
-use crate::vnet::last_error;
+use crate::virtio_net::last_error;
 
 /// Commands.
 const MAP_CREATE: libc::c_long = 0;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
 use toehold_link::interface::{Interface, Namespace, NamespaceError};
+use toehold_link::ivshmem::{IvshmemLink, IvshmemSettings};
 use toehold_link::mq::{Bound, Gateway, Mesh, MeshSettings};
 use toehold_link::packet::PacketLink;
-use toehold_link::shared::{SharedLink, SharedSettings};
 use toehold_link::steering::Steering;
 use toehold_link::tap::{Tap, TapSettings};
 use toehold_link::udp::{UdpLink, UdpSettings};
@@ -114,7 +114,7 @@ pub struct UdpEnd {
     pub key: Option<[u8; 32]>,
 }
 
-/// Memory that several machines or processes map, see [`toehold_link::shared`].
+/// Memory that several machines or processes map, see [`toehold_link::ivshmem`].
 #[derive(Debug, Clone)]
 pub struct SegmentEnd {
     /// Where it is.
@@ -177,10 +177,10 @@ pub(super) enum Joined {
     FabricWithXdp(Box<Bridge<Mesh, XdpLink>>),
     /// With the reason why it is not AF_XDP, if that was to be.
     FabricWithPacket(Box<Bridge<Mesh, PacketLink>>, Option<String>),
-    FabricWithSegment(Box<Bridge<Mesh, Announced<SharedLink>>>),
+    FabricWithSegment(Box<Bridge<Mesh, Announced<IvshmemLink>>>),
     KernelWithFabric(Vec<Bridge<Tap, Mesh>>),
     KernelWithHosts(Vec<Bridge<Tap, Announced<UdpLink>>>),
-    KernelWithSegment(Vec<Bridge<Tap, Announced<SharedLink>>>),
+    KernelWithSegment(Vec<Bridge<Tap, Announced<IvshmemLink>>>),
 }
 
 impl Joined {
@@ -349,16 +349,16 @@ fn open_segment(
     lane: Lane,
     mac: [u8; 6],
     settings: &NodeSettings,
-) -> Result<SharedLink, HostError> {
-    let segment = SharedSettings {
+) -> Result<IvshmemLink, HostError> {
+    let segment = IvshmemSettings {
         size: segment.size,
         members: segment.members,
         member: segment.member,
         part: lane.part(),
         mtu: settings.mtu,
-        ..SharedSettings::new(&segment.path, mac)
+        ..IvshmemSettings::new(&segment.path, mac)
     };
-    Ok(SharedLink::open(&segment)?)
+    Ok(IvshmemLink::open(&segment)?)
 }
 
 fn open_queues(end: &TapEnd, place: &Place, settings: &NodeSettings) -> Result<Vec<Tap>, HostError> {

@@ -1,9 +1,9 @@
 //! Everything that an uplink counts, by name.
 
 use toehold_link::bridge::BridgeStatistics;
+use toehold_link::ivshmem::{IvshmemPeerInfo, IvshmemStatistics};
 use toehold_link::mq::{PeerState, PortStatistics};
 use toehold_link::packet::PacketStatistics;
-use toehold_link::shared::{SharedPeerInfo, SharedStatistics};
 use toehold_link::tap::TapStatistics;
 use toehold_link::udp::UdpStatistics;
 use toehold_link::xdp::XdpStatistics;
@@ -165,9 +165,9 @@ pub(super) fn of_xdp(statistics: &XdpStatistics) -> Vec<Counter> {
 
 /// `member`: its own number, if it has one now.
 pub(super) fn of_segment(
-    statistics: &SharedStatistics,
+    statistics: &IvshmemStatistics,
     member: Option<usize>,
-    peers: impl Iterator<Item = SharedPeerInfo>,
+    peers: impl Iterator<Item = IvshmemPeerInfo>,
 ) -> Vec<Counter> {
     let mut counters = counters!("segment", statistics,
         flooded "Frames sent to all members because nobody knew better."

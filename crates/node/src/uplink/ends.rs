@@ -2,9 +2,9 @@
 
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
+use toehold_link::ivshmem::IvshmemLink;
 use toehold_link::mq::Mesh;
 use toehold_link::packet::PacketLink;
-use toehold_link::shared::SharedLink;
 use toehold_link::tap::Tap;
 use toehold_link::udp::{UdpLink, UdpPeerInfo, UdpPeerState};
 use toehold_link::xdp::XdpLink;
@@ -120,7 +120,7 @@ impl<L: End> End for Announced<L> {
     }
 }
 
-impl End for SharedLink {
+impl End for IvshmemLink {
     const NAME: &'static str = "segment";
 
     fn describe(&self, report: &mut Report) {

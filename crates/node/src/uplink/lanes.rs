@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use toehold_link::shared::Part;
+use toehold_link::ivshmem::Part;
 use toehold_link::steering::MAX_SHARDS;
 
 use super::UdpEnd;

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::SharedError;
+use super::super::IvshmemError;
 use super::super::peer::{Peer, identity_of};
 use super::super::vigil::{BEAT_NS, STALE_NS, Vigil};
-use super::SharedLink;
+use super::IvshmemLink;
 use crate::NeighborChange;
 use crate::address_table::AddressTable;
 use crate::random::unpredictable;
@@ -19,9 +19,9 @@ const AGE_NS: u64 = 10_000_000_000;
 /// which dead members are recognised.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl SharedLink {
+impl IvshmemLink {
     /// Waits for a number.
-    pub(super) fn join(&mut self) -> Result<(), SharedError> {
+    pub(super) fn join(&mut self) -> Result<(), IvshmemError> {
         let begun = Instant::now();
         let patience = Duration::from_nanos(STALE_NS) + PATIENCE;
         loop {
@@ -31,8 +31,8 @@ impl SharedLink {
             }
             if now > patience {
                 return Err(match self.wanted {
-                    Some(member) => SharedError::Taken(member),
-                    None => SharedError::Crowded(self.segment.members()),
+                    Some(member) => IvshmemError::Taken(member),
+                    None => IvshmemError::Crowded(self.segment.members()),
                 });
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toehold_shm::ring::segment::Part;
 
-use super::SharedError;
+use super::IvshmemError;
 
 /// Least MTU in bytes, as of the links between nodes.
 pub(super) const MIN_MTU: u16 = 68;
@@ -12,7 +12,7 @@ pub(super) const MAX_MTU: u16 = 65_000;
 
 /// Settings of a link over a segment.
 #[derive(Debug, Clone)]
-pub struct SharedSettings {
+pub struct IvshmemSettings {
     /// A file, an object in `/dev/shm`, a DAX device, or the memory of a PCI device.
     pub path: PathBuf,
     /// Length of a new file in bytes; `None` if the file must exist.
@@ -31,13 +31,13 @@ pub struct SharedSettings {
     pub mtu: u16,
 }
 
-impl SharedSettings {
+impl IvshmemSettings {
     /// Default number of members of a new segment.
     pub const DEFAULT_MEMBERS: usize = 8;
 
     /// Returns the settings for any member of the segment at `path`, with MTU 1500.
-    pub fn new(path: impl Into<PathBuf>, address: [u8; 6]) -> SharedSettings {
-        SharedSettings {
+    pub fn new(path: impl Into<PathBuf>, address: [u8; 6]) -> IvshmemSettings {
+        IvshmemSettings {
             path: path.into(),
             size: None,
             members: Self::DEFAULT_MEMBERS,
@@ -48,12 +48,12 @@ impl SharedSettings {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), SharedError> {
+    pub(super) fn check(&self) -> Result<(), IvshmemError> {
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
-            return Err(SharedError::BadMtu(self.mtu));
+            return Err(IvshmemError::BadMtu(self.mtu));
         }
         if self.address[0] & 1 == 1 || self.address == [0; 6] {
-            return Err(SharedError::BadAddress(self.address));
+            return Err(IvshmemError::BadAddress(self.address));
         }
         Ok(())
     }

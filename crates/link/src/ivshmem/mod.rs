@@ -16,13 +16,13 @@
 //! others. It can do no other harm. A broken session is replaced by a new one.
 //!
 //! ```no_run
-//! use toehold_link::shared::{SharedLink, SharedSettings};
+//! use toehold_link::ivshmem::{IvshmemLink, IvshmemSettings};
 //!
 //! // In a virtual machine: the memory of its ivshmem device.
 //! let memory = "/sys/bus/pci/devices/0000:00:04.0/resource2";
-//! let link = SharedLink::open(&SharedSettings::new(memory, [2, 0, 0, 0, 0, 1]))?;
+//! let link = IvshmemLink::open(&IvshmemSettings::new(memory, [2, 0, 0, 0, 0, 1]))?;
 //! println!("member {:?}", link.member());
-//! # Ok::<(), toehold_link::shared::SharedError>(())
+//! # Ok::<(), toehold_link::ivshmem::IvshmemError>(())
 //! ```
 
 mod error;
@@ -35,9 +35,9 @@ mod statistics;
 mod tests;
 mod vigil;
 
-pub use self::error::SharedError;
-pub use self::link::SharedLink;
-pub use self::settings::SharedSettings;
-pub use self::statistics::{SharedPeerInfo, SharedPeerStatistics, SharedStatistics};
+pub use self::error::IvshmemError;
+pub use self::link::IvshmemLink;
+pub use self::settings::IvshmemSettings;
+pub use self::statistics::{IvshmemPeerInfo, IvshmemPeerStatistics, IvshmemStatistics};
 pub use self::vigil::STALE_NS;
 pub use toehold_shm::ring::segment::Part;

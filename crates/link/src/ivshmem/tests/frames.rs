@@ -9,7 +9,7 @@ use crate::test_frames::{PARTIAL, tcp_ipv4, whole};
 const ALL: [u8; 6] = [0xff; 6];
 
 /// Returns two members that know each other, and the time.
-fn pair(place: &Place) -> (SharedLink, SharedLink, u64) {
+fn pair(place: &Place) -> (IvshmemLink, IvshmemLink, u64) {
     let (mut a, mut b, mut now) = (place.member(1), place.member(2), 0);
     settle(&mut [&mut a, &mut b], &mut now);
     assert_eq!((connected(&a), connected(&b)), (1, 1));
@@ -56,7 +56,7 @@ fn frames_reach_their_destination_only() {
     let (mut a, mut b, mut now) = pair(&place);
     let mut c = place.member(3);
     settle(&mut [&mut a, &mut b, &mut c], &mut now);
-    let sent = |from: &mut SharedLink, frame: &[u8]| {
+    let sent = |from: &mut IvshmemLink, frame: &[u8]| {
         send(from, frame, PARTIAL).unwrap();
         from.flush();
     };
@@ -135,21 +135,21 @@ fn frame_of_wrong_length_is_refused() {
     send(&mut a, &frame_to(mac(2), mac(1), &vec![5; longest]), offload).unwrap();
     a.flush();
     assert_eq!(receive_all(&mut b, now)[0].len(), longest + 14);
-    let too_small = SharedSettings {
+    let too_small = IvshmemSettings {
         mtu: 40_000,
         ..place.settings(4)
     };
     assert!(matches!(
-        SharedLink::open(&too_small),
-        Err(SharedError::TooSmall { .. })
+        IvshmemLink::open(&too_small),
+        Err(IvshmemError::TooSmall { .. })
     ));
-    let beyond = SharedSettings {
+    let beyond = IvshmemSettings {
         member: Some(4),
         ..place.settings(4)
     };
     assert!(matches!(
-        SharedLink::open(&beyond),
-        Err(SharedError::NoSuchMember { .. })
+        IvshmemLink::open(&beyond),
+        Err(IvshmemError::NoSuchMember { .. })
     ));
 }
 
@@ -157,18 +157,18 @@ fn frame_of_wrong_length_is_refused() {
 fn number_of_living_member_is_refused() {
     let place = Place::new();
     let mut a = place.member(1);
-    let asked = SharedSettings {
+    let asked = IvshmemSettings {
         member: Some(0),
         ..place.settings(2)
     };
-    let asking = std::thread::spawn(move || SharedLink::open(&asked));
+    let asking = std::thread::spawn(move || IvshmemLink::open(&asked));
     let mut now = 0;
     while !asking.is_finished() {
         now += 60 * MS;
         a.receive(now, 1, &mut |_| ());
         std::thread::yield_now();
     }
-    assert!(matches!(asking.join().unwrap(), Err(SharedError::Taken(0))));
+    assert!(matches!(asking.join().unwrap(), Err(IvshmemError::Taken(0))));
     assert_eq!((a.member(), a.statistics().evicted), (Some(0), 0));
 }
 
@@ -178,11 +178,11 @@ fn number_of_living_member_is_refused() {
 fn member_without_number_takes_another_one() {
     let place = Place::new();
     let (mut a, mut b, mut now) = pair(&place);
-    let asked = SharedSettings {
+    let asked = IvshmemSettings {
         member: Some(0),
         ..place.settings(3)
     };
-    let mut c = SharedLink::open(&asked).unwrap(); // takes as long as that takes
+    let mut c = IvshmemLink::open(&asked).unwrap(); // takes as long as that takes
     settle(&mut [&mut b, &mut c], &mut now);
     assert_eq!((c.member(), connected(&b)), (Some(0), 1));
     let frame = frame_to(mac(2), mac(1), b"too late");
@@ -205,7 +205,7 @@ fn pauses_grow_while_idle() {
     let (mut a, mut b, mut now) = pair(&place);
     send(&mut a, &frame_to(mac(2), mac(1), b""), PARTIAL).unwrap();
     a.flush();
-    let pause = |link: &SharedLink| link.longest_sleep().unwrap().as_micros();
+    let pause = |link: &IvshmemLink| link.longest_sleep().unwrap().as_micros();
     assert_eq!(b.receive(now, 1, &mut |_| ()), 1);
     assert_eq!((pause(&a), pause(&b)), (20, 20));
     for expected in [250, 500] {

@@ -5,7 +5,7 @@ use toehold_shm::ring::segment::{Inbound, Outbound, Segment, SendError, Sight};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::record::{FRAME, PREFACE, Preface};
-use super::{SharedPeerInfo, SharedPeerStatistics};
+use super::{IvshmemPeerInfo, IvshmemPeerStatistics};
 use crate::random::unpredictable;
 use crate::{Offload, Received, Transmit, TransmitError};
 
@@ -45,7 +45,7 @@ pub(super) struct Peer {
     /// The peer's position in the frames sent to it, and since when.
     behind: Option<u64>,
     behind_ns: u64,
-    statistics: SharedPeerStatistics,
+    statistics: IvshmemPeerStatistics,
 }
 
 impl Peer {
@@ -60,7 +60,7 @@ impl Peer {
             not_before_ns: 0,
             behind: None,
             behind_ns: 0,
-            statistics: SharedPeerStatistics::default(),
+            statistics: IvshmemPeerStatistics::default(),
         }
     }
 
@@ -72,8 +72,8 @@ impl Peer {
         self.life != 0
     }
 
-    pub(super) fn info(&self) -> SharedPeerInfo {
-        SharedPeerInfo {
+    pub(super) fn info(&self) -> IvshmemPeerInfo {
+        IvshmemPeerInfo {
             member: self.member,
             address: self.address,
             is_connected: self.outbound.is_open() && self.inbound.is_open(),

@@ -11,7 +11,7 @@ use toehold_shm::ring::segment::Segment;
 
 use super::peer::{Peer, Taken};
 use super::vigil::Vigil;
-use super::{SharedError, SharedPeerInfo, SharedSettings, SharedStatistics};
+use super::{IvshmemError, IvshmemPeerInfo, IvshmemSettings, IvshmemStatistics};
 use crate::address_table::AddressTable;
 use crate::{
     Capabilities, Link, MIN_PRIVATE, NeighborChange, Received, Transmit, TransmitError, Transmitter,
@@ -32,7 +32,7 @@ const LONGEST_PAUSE_NS: u64 = 4_000_000;
 const SHORTEST_PAUSE_NS: u64 = 20_000;
 /// A link to the other members of a segment.
 #[derive(Debug)]
-pub struct SharedLink {
+pub struct IvshmemLink {
     segment: Segment,
     address: [u8; 6],
     mtu: u16,
@@ -51,7 +51,7 @@ pub struct SharedLink {
     next: usize,
     private: Box<[u8; MIN_PRIVATE]>,
     changes: VecDeque<NeighborChange>,
-    statistics: SharedStatistics,
+    statistics: IvshmemStatistics,
     now_ns: u64,
     tick_ns: u64,
     beat_ns: u64,
@@ -60,7 +60,7 @@ pub struct SharedLink {
     carried_ns: u64,
 }
 
-impl SharedLink {
+impl IvshmemLink {
     /// Becomes a member. Takes seconds if it has to make sure that another member
     /// is gone.
     ///
@@ -68,21 +68,21 @@ impl SharedLink {
     ///
     /// If the settings are impossible, the memory is not available, or no number is
     /// free.
-    pub fn open(settings: &SharedSettings) -> Result<SharedLink, SharedError> {
+    pub fn open(settings: &IvshmemSettings) -> Result<IvshmemLink, IvshmemError> {
         settings.check()?;
         let segment = Segment::open(&settings.path, settings.size, settings.members, settings.part)?;
         let members = segment.members();
         if let Some(member) = settings.member.filter(|&member| member >= members) {
-            return Err(SharedError::NoSuchMember { member, members });
+            return Err(IvshmemError::NoSuchMember { member, members });
         }
         let longest = segment.max_record() - super::record::PREFACE;
         if longest < usize::from(settings.mtu) + MAX_LINK_HEADER {
-            return Err(SharedError::TooSmall {
+            return Err(IvshmemError::TooSmall {
                 mtu: settings.mtu,
                 longest,
             });
         }
-        let mut link = SharedLink {
+        let mut link = IvshmemLink {
             address: settings.address,
             mtu: settings.mtu,
             wanted: settings.member,
@@ -94,7 +94,7 @@ impl SharedLink {
             next: 0,
             private: Box::new([0; MIN_PRIVATE]),
             changes: VecDeque::new(),
-            statistics: SharedStatistics::default(),
+            statistics: IvshmemStatistics::default(),
             now_ns: 0,
             tick_ns: 0,
             beat_ns: 0,
@@ -112,12 +112,12 @@ impl SharedLink {
     }
 
     /// The link's counters.
-    pub fn statistics(&self) -> SharedStatistics {
+    pub fn statistics(&self) -> IvshmemStatistics {
         self.statistics
     }
 
     /// The present other members.
-    pub fn peers(&self) -> impl Iterator<Item = SharedPeerInfo> {
+    pub fn peers(&self) -> impl Iterator<Item = IvshmemPeerInfo> {
         self.peers.iter().filter(|peer| peer.is_present()).map(Peer::info)
     }
 
@@ -199,7 +199,7 @@ impl SharedLink {
     }
 }
 
-impl Transmitter for SharedLink {
+impl Transmitter for IvshmemLink {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         let packet = match frame.offload.segment_size {
             0 => usize::from(self.mtu),
@@ -234,7 +234,7 @@ impl Transmitter for SharedLink {
     }
 }
 
-impl Link for SharedLink {
+impl Link for IvshmemLink {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             mtu: self.mtu,
@@ -310,7 +310,7 @@ impl Link for SharedLink {
     }
 }
 
-impl Drop for SharedLink {
+impl Drop for IvshmemLink {
     fn drop(&mut self) {
         if let Some(member) = self.member {
             self.segment.slot(member).leave(self.life);

@@ -2,7 +2,7 @@
 
 /// Counters of a link since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SharedStatistics {
+pub struct IvshmemStatistics {
     /// Frames sent to all members because their destination was unknown.
     pub flooded: u64,
     /// Frames not sent because no member is present.
@@ -26,7 +26,7 @@ pub struct SharedStatistics {
 
 /// Counters of one member since this end of the link was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SharedPeerStatistics {
+pub struct IvshmemPeerStatistics {
     /// Frames put into the member's ring.
     pub frames_sent: u64,
     /// Frames taken from the member's ring.
@@ -37,7 +37,7 @@ pub struct SharedPeerStatistics {
 
 /// A link's facts about another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SharedPeerInfo {
+pub struct IvshmemPeerInfo {
     /// The member's number.
     pub member: usize,
     /// The member's hardware address.
@@ -45,5 +45,5 @@ pub struct SharedPeerInfo {
     /// Whether frames can flow to and from the member.
     pub is_connected: bool,
     /// The member's counters.
-    pub statistics: SharedPeerStatistics,
+    pub statistics: IvshmemPeerStatistics,
 }

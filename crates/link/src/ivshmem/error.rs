@@ -6,7 +6,7 @@ use super::settings::{MAX_MTU, MIN_MTU};
 
 /// Reason for which a link over a segment could not be opened, with advice.
 #[derive(Debug, thiserror::Error)]
-pub enum SharedError {
+pub enum IvshmemError {
     /// The MTU is out of bounds.
     #[error("MTU {0} is not between {MIN_MTU} and {MAX_MTU}")]
     BadMtu(u16),

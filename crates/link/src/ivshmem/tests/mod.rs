@@ -28,16 +28,16 @@ impl Place {
     }
 
     /// Returns settings for 1 MiB and four members, which gives rings of 64 KiB.
-    fn settings(&self, number: u8) -> SharedSettings {
-        SharedSettings {
+    fn settings(&self, number: u8) -> IvshmemSettings {
+        IvshmemSettings {
             size: Some(1 << 20),
             members: 4,
-            ..SharedSettings::new(self.path(), mac(number))
+            ..IvshmemSettings::new(self.path(), mac(number))
         }
     }
 
-    fn member(&self, number: u8) -> SharedLink {
-        SharedLink::open(&self.settings(number)).unwrap()
+    fn member(&self, number: u8) -> IvshmemLink {
+        IvshmemLink::open(&self.settings(number)).unwrap()
     }
 }
 
@@ -55,7 +55,7 @@ const MS: u64 = 1_000_000;
 
 /// Drives all members until they have seen each other and no frame has come for
 /// long enough. Received frames are dropped.
-fn settle(links: &mut [&mut SharedLink], now_ns: &mut u64) {
+fn settle(links: &mut [&mut IvshmemLink], now_ns: &mut u64) {
     for _ in 0..200 {
         *now_ns += MS;
         for link in links.iter_mut() {
@@ -65,6 +65,6 @@ fn settle(links: &mut [&mut SharedLink], now_ns: &mut u64) {
     }
 }
 
-fn connected(link: &SharedLink) -> usize {
+fn connected(link: &IvshmemLink) -> usize {
     link.peers().filter(|peer| peer.is_connected).count()
 }

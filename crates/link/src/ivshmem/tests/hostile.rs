@@ -81,6 +81,6 @@ proptest! {
 fn invalid_segment_is_refused() {
     let place = Place::new();
     std::fs::write(place.path(), vec![7; 1 << 20]).unwrap();
-    let error = SharedLink::open(&place.settings(1)).unwrap_err();
+    let error = IvshmemLink::open(&place.settings(1)).unwrap_err();
     assert!(error.to_string().contains("fill it with zeros"), "{error}");
 }

@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{BadHeader, HEADER_LEN, Header};
 use crate::checksum::complete;
+use crate::gso::Segments;
 use crate::layout::{Layout, copy_from, private_len, with_headers};
-use crate::segment::Segments;
 use crate::{Checksum, MIN_PRIVATE, Offload, Received, Transmit};
 
 /// Longest IP packet.

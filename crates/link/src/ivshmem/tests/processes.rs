@@ -17,7 +17,7 @@ impl Echo {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "shared::tests::processes::echo_in_a_process",
+                "ivshmem::tests::processes::echo_in_a_process",
                 "--nocapture",
             ])
             .env(PATH, place.path())
@@ -38,11 +38,11 @@ impl Drop for Echo {
 #[test]
 fn echo_in_a_process() {
     let Ok(path) = std::env::var(PATH) else { return };
-    let settings = SharedSettings {
+    let settings = IvshmemSettings {
         member: Some(1),
-        ..SharedSettings::new(path, mac(2))
+        ..IvshmemSettings::new(path, mac(2))
     };
-    let (mut link, begun) = (SharedLink::open(&settings).unwrap(), Instant::now());
+    let (mut link, begun) = (IvshmemLink::open(&settings).unwrap(), Instant::now());
     while begun.elapsed() < 2 * PATIENCE {
         for frame in receive_all(&mut link, begun.elapsed().as_nanos() as u64) {
             let answer = frame_to(mac(1), mac(2), &frame[14..]);
@@ -54,7 +54,7 @@ fn echo_in_a_process() {
 }
 
 /// Sends until an answer comes. Frames sent without a receiver are lost.
-fn echoed(link: &mut SharedLink, begun: Instant, bytes: &[u8]) {
+fn echoed(link: &mut IvshmemLink, begun: Instant, bytes: &[u8]) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < deadline, "no answer");
