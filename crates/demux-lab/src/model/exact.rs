@@ -38,9 +38,8 @@ fn over_segments(of: &Users, value: impl Fn(f64) -> f64) -> f64 {
     (over_think_time(of, &value) + value(of.response_time)) / 2.0
 }
 
-/// The integral of `a exp(-aT) value(T)`, as one over `u = exp(-aT)` from 0 to
-/// 1. It has two
-/// parts, as `silent` has an edge at R.
+/// Returns the integral of `a exp(-aT) value(T)`, taken over `u = exp(-aT)` between 0 and 1.
+/// It has two parts, since `silent` has an edge at R.
 fn over_think_time(of: &Users, value: impl Fn(f64) -> f64) -> f64 {
     let at = |u: f64| value(-u.max(f64::MIN_POSITIVE).ln() / of.rate);
     let edge = (-of.load()).exp();
