@@ -74,7 +74,7 @@ pub(crate) struct WorkersClients {
     /// A file that says what they do
     order: PathBuf,
     /// Where the server is
-    address: workers::Address,
+    address: workers::ServerAddress,
 }
 
 impl WorkersClients {

@@ -18,7 +18,7 @@ fn toehold(arguments: &[&str], results: &Path) -> Command {
     command
 }
 
-/// The same with the library that programs are run with.
+/// A command with the library that programs are run with.
 fn on_nodes(arguments: &[&str], results: &Path) -> Command {
     let mut command = toehold(arguments, results);
     command.env("TOEHOLD_LIBRARY", &*library::LIBRARY);

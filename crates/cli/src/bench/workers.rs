@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use toehold_lab::experiment::Options;
 use toehold_lab::experiment::workers::{self, Factors};
-use toehold_lab::workload::Service;
+use toehold_lab::workload::MeasuredProgram;
 use toehold_lab::{Settings, testbed};
 
 use super::Output;
@@ -109,7 +109,7 @@ fn factors(arguments: &Arguments) -> Factors {
     };
     let or = |chosen: &Vec<u8>, usual| if chosen.is_empty() { usual } else { chosen.clone() };
     let chosen = arguments.programs.iter();
-    let programs: Vec<_> = chosen.filter_map(|name| Service::named(name)).collect();
+    let programs: Vec<_> = chosen.filter_map(|name| MeasuredProgram::named(name)).collect();
     Factors {
         programs: if programs.is_empty() {
             usual.programs
@@ -123,7 +123,7 @@ fn factors(arguments: &Arguments) -> Factors {
 }
 
 fn programs() -> PossibleValuesParser {
-    PossibleValuesParser::new(Service::all().map(Service::name))
+    PossibleValuesParser::new(MeasuredProgram::all().map(MeasuredProgram::name))
 }
 
 fn names() -> PossibleValuesParser {

@@ -2,13 +2,13 @@
 
 use super::{Comparison, Options, Plan};
 use crate::testbed::{self, Candidate};
-use crate::workload::{Cell, Service, Workload};
+use crate::workload::{Cell, MeasuredProgram, Workload};
 
 /// What is gone through.
 #[derive(Debug, Clone)]
 pub struct Factors {
     /// The programs.
-    pub programs: Vec<Service>,
+    pub programs: Vec<MeasuredProgram>,
     /// How many workers each has, as far as it has some to choose.
     pub workers: Vec<u8>,
     /// How many clients.
@@ -21,14 +21,14 @@ impl Factors {
     /// What is gone through unless a person says otherwise.
     pub fn usual() -> Self {
         Self {
-            programs: Service::all().collect(),
+            programs: MeasuredProgram::all().collect(),
             workers: vec![4],
             clients: vec![1, 8, 32],
             loops: vec![0, 2],
         }
     }
 
-    /// The same in the short form.
+    /// What the short form goes through.
     pub fn quick() -> Self {
         Self {
             workers: vec![2],
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn programs_without_workers_to_choose_are_measured_once() {
         let factors = Factors {
-            programs: vec![Service::Nginx1K, Service::Postgresql],
+            programs: vec![MeasuredProgram::Nginx1K, MeasuredProgram::Postgresql],
             workers: vec![1, 2, 4],
             clients: vec![8, 8],
             loops: vec![0],

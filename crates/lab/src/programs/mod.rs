@@ -33,7 +33,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use place::{End, Places, Server, Shape, Way};
+use place::{End, Places, Shape, Tier, Way};
 use running::Running;
 use serde::Serialize;
 
@@ -286,8 +286,8 @@ fn exchange_at_ports(
         line.map(|line| serve(places, line, (way, which), lines.seconds, stop))
             .transpose()
     };
-    let back = begin(lines.back, Server::Back)?;
-    let server = begin(lines.server, Server::Front)?;
+    let back = begin(lines.back, Tier::Back)?;
+    let server = begin(lines.server, Tier::Front)?;
     let loops = (0..lines.loops).map(|_| {
         let busy = places.command(Way::Loopback, End::Client, BUSY_LOOP, lines.seconds)?;
         places.start(busy)
@@ -326,7 +326,7 @@ fn exchange_at_ports(
 fn serve<'a>(
     places: &Places<'a>,
     line: &str,
-    (way, which): (Way, Server),
+    (way, which): (Way, Tier),
     seconds: u32,
     stop: &AtomicBool,
 ) -> Result<Running<'a>, String> {

@@ -70,7 +70,7 @@ impl Way {
 
 /// Which of two servers on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Server {
+pub(super) enum Tier {
     /// The one that clients ask.
     Front = 0,
     /// The one that the front asks, if it asks one.
@@ -242,7 +242,7 @@ impl<'a> Places<'a> {
         words
     }
 
-    /// The same command on the core of a side, if sides have cores.
+    /// A command on the core of a side, if sides have cores.
     fn pinned(&self, command: &Command, end: End) -> Command {
         match self.cores {
             Some(cores) => pinned(command, cores[end as usize]),
@@ -266,10 +266,10 @@ impl<'a> Places<'a> {
         command.env("SPAN", seconds.to_string());
         command
             .env("ADDRESS", way.address())
-            .env("PORT", self.port_of(Server::Front).to_string())
-            .env("BACK", self.port_of(Server::Back).to_string())
-            .env("SOCKET", self.socket_of(Server::Front))
-            .env("BACK_SOCKET", self.socket_of(Server::Back));
+            .env("PORT", self.port_of(Tier::Front).to_string())
+            .env("BACK", self.port_of(Tier::Back).to_string())
+            .env("SOCKET", self.socket_of(Tier::Front))
+            .env("BACK_SOCKET", self.socket_of(Tier::Back));
         self.prepared(&command)
     }
 
@@ -299,13 +299,13 @@ impl<'a> Places<'a> {
     }
 
     /// A server's port.
-    pub(super) fn port_of(&self, server: Server) -> u16 {
+    pub(super) fn port_of(&self, server: Tier) -> u16 {
         self.port.get() + server as u16
     }
 
     /// A server's Unix socket: in a directory that servers of other users may write, and named as
     /// PostgreSQL names its own.
-    pub(super) fn socket_of(&self, server: Server) -> PathBuf {
+    pub(super) fn socket_of(&self, server: Tier) -> PathBuf {
         let name = format!(".s.PGSQL.{}", self.port_of(server));
         self.files.sockets().join(name)
     }
@@ -317,7 +317,7 @@ impl<'a> Places<'a> {
     }
 
     /// Whether somebody listens at the port. Nobody is asked who would take it for a client.
-    pub(super) fn is_served(&self, way: Way, server: Server) -> bool {
+    pub(super) fn is_served(&self, way: Way, server: Tier) -> bool {
         let tables = format!("/proc/{}/net", self.holders[0].id());
         let table = |name: &str| fs::read_to_string(format!("{tables}/{name}")).unwrap_or_default();
         match way {
@@ -422,7 +422,7 @@ fn pinned(command: &Command, core: usize) -> Command {
     with_words_of(command, pinned)
 }
 
-/// The same command once more.
+/// A command once more.
 fn copied(command: &Command) -> Command {
     with_words_of(command, Command::new(command.get_program()))
 }

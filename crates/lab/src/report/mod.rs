@@ -20,7 +20,7 @@ pub use picture::{Picture, PictureError, pictures};
 pub use saved::{RawFile, ReadError, Saved};
 pub(crate) use summary::Summary;
 pub use table::{Look, spoken, text};
-pub use worst::Standing;
+pub use worst::CellStanding;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ pub struct Report {
     pub ratios: BTreeMap<String, Estimate>,
     /// Programs with several workers beside the kernel's loopback, the lowest ratio first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub worst: Vec<Standing>,
+    pub worst: Vec<CellStanding>,
     /// Every measurement that failed.
     pub failures: Vec<Failure>,
 }

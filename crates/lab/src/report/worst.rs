@@ -14,7 +14,7 @@ use crate::workload::Cell;
 
 /// How a candidate on nodes fares in a cell, beside the kernel's loopback.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct CellStanding {
     /// Stable name of the cell.
     pub cell: String,
     /// What was measured, for people.
@@ -37,7 +37,7 @@ pub struct Standing {
 
 /// All cells of programs with several workers, the lowest ratio first; those without one last. Nothing
 /// if the plan compares none with the kernel's loopback.
-pub(super) fn first(report: &Report, samples: &[Sample]) -> Vec<Standing> {
+pub(super) fn first(report: &Report, samples: &[Sample]) -> Vec<CellStanding> {
     let plan = &report.header.plan;
     let cells = plan.cells.iter().filter(|cell| cell.workload.is_of_workers());
     let compared: Vec<_> = compared(plan).collect();
@@ -47,7 +47,7 @@ pub(super) fn first(report: &Report, samples: &[Sample]) -> Vec<Standing> {
             .map(|candidate| standing(report, samples, cell, candidate))
     });
     let mut standings: Vec<_> = standings.collect();
-    let place = |standing: &Standing| standing.ratio.map_or(f64::INFINITY, |ratio| ratio.median);
+    let place = |standing: &CellStanding| standing.ratio.map_or(f64::INFINITY, |ratio| ratio.median);
     standings.sort_by(|one, other| place(one).total_cmp(&place(other)));
     standings
 }
@@ -60,7 +60,7 @@ fn compared(plan: &Plan) -> impl Iterator<Item = &str> {
         .map(|it| it.candidate.as_str())
 }
 
-fn standing(report: &Report, samples: &[Sample], cell: &Cell, candidate: &str) -> Standing {
+fn standing(report: &Report, samples: &[Sample], cell: &Cell, candidate: &str) -> CellStanding {
     let (name, baseline) = (cell.name(), testbed::KERNEL_LOOPBACK);
     let ratio = report
         .ratios
@@ -74,7 +74,7 @@ fn standing(report: &Report, samples: &[Sample], cell: &Cell, candidate: &str) -
             .iter()
             .find_map(|of| missing(samples, &name, of)),
     };
-    Standing {
+    CellStanding {
         title: cell.title(),
         candidate: candidate.into(),
         value: figures.and_then(|figures| value(figures, candidate)),
@@ -117,7 +117,7 @@ pub(super) const HEADS: [&str; 4] = ["", "ratio", "transactions/s", "kernel-loop
 pub(super) const TITLE: &str = "Programs with several workers ÷ the kernel's loopback, the worst first";
 
 /// The table, row by row.
-pub(super) fn rows(standings: &[Standing]) -> impl Iterator<Item = Row> {
+pub(super) fn rows(standings: &[CellStanding]) -> impl Iterator<Item = Row> {
     let figure = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
     standings.iter().map(move |standing| {
         let ratio = match (&standing.ratio, &standing.missing) {
@@ -140,7 +140,7 @@ pub(super) fn rows(standings: &[Standing]) -> impl Iterator<Item = Row> {
 }
 
 /// For a terminal: a summary, and the table.
-pub(super) fn table(standings: &[Standing], look: Look) -> Option<Table> {
+pub(super) fn table(standings: &[CellStanding], look: Look) -> Option<Table> {
     let heads = [""].into_iter().chain(HEADS).map(str::to_owned);
     let mut table = new_table(heads, 2, look);
     for row in rows(standings) {
@@ -150,7 +150,7 @@ pub(super) fn table(standings: &[Standing], look: Look) -> Option<Table> {
 }
 
 /// How many cells there are, and how many of them are below the kernel's loopback.
-pub(super) fn summary(standings: &[Standing]) -> String {
+pub(super) fn summary(standings: &[CellStanding]) -> String {
     let ratios: Vec<_> = standings.iter().filter_map(|standing| standing.ratio).collect();
     let below = ratios.iter().filter(|ratio| ratio.median < 1.0).count();
     let for_sure = ratios.iter().filter(|ratio| ratio.high < 1.0).count();

@@ -40,7 +40,7 @@ pub(crate) use names::KINDS;
 pub use popularity::{Alpha, AlphaError, Trace};
 pub use programs::{MpiLibrary, WebServer};
 pub use quantity::{Better, Metric, Quantity, Reading};
-pub use services::Service;
+pub use services::MeasuredProgram;
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -223,7 +223,7 @@ pub enum Workload {
     /// Clients of a program with several workers, neither of which has a core of its own.
     Workers {
         /// The program, and what it is asked.
-        program: Service,
+        program: MeasuredProgram,
         /// Its workers; 1 where it has a process or a thread for each client.
         workers: u8,
         /// Connections, with one request at a time.

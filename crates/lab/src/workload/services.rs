@@ -7,7 +7,7 @@ use crate::testbed::Program;
 /// A program with several workers, and the way it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Service {
+pub enum MeasuredProgram {
     /// nginx, a file of 1 KiB, connections that stay.
     #[serde(rename = "nginx-1k")]
     Nginx1K,
@@ -56,7 +56,7 @@ pub enum Service {
 /// What is known of a service.
 #[derive(Debug)]
 struct Facts {
-    service: Service,
+    service: MeasuredProgram,
     /// As in plans and names.
     name: &'static str,
     /// For people.
@@ -80,7 +80,7 @@ const VARNISH: &[Program] = &[("varnishd", "varnish"), ("apache2", "apache2-bin"
 const COMPILER: &[Program] = &[("cc", "gcc")];
 
 const fn facts(
-    service: Service,
+    service: MeasuredProgram,
     name: &'static str,
     title: &'static str,
     workers: Option<&'static str>,
@@ -99,7 +99,7 @@ const fn facts(
 
 /// All services, in the order of their titles' subjects.
 const FACTS: &[Facts] = {
-    use Service as S;
+    use MeasuredProgram as S;
     let (processes, threads) = (Some("worker"), Some("thread"));
     &[
         facts(
@@ -261,7 +261,7 @@ const FACTS: &[Facts] = {
     ]
 };
 
-impl Service {
+impl MeasuredProgram {
     /// All of them, in the order of reports.
     pub fn all() -> impl Iterator<Item = Self> {
         FACTS.iter().map(|facts| facts.service)
@@ -317,12 +317,15 @@ mod tests {
     fn services_have_a_line_of_facts_each_in_their_order() {
         for (index, facts) in FACTS.iter().enumerate() {
             assert_eq!(facts.service as usize, index, "{}", facts.name);
-            assert_eq!(Service::named(facts.name), Some(facts.service));
+            assert_eq!(MeasuredProgram::named(facts.name), Some(facts.service));
             assert!(!facts.programs.is_empty() && !facts.title.is_empty());
             let written = serde_json::to_value(facts.service).unwrap();
             assert_eq!(written, facts.name);
         }
-        assert_eq!(Service::all().count(), Service::Proxy as usize + 1);
-        assert_eq!(Service::named("nowhere"), None);
+        assert_eq!(
+            MeasuredProgram::all().count(),
+            MeasuredProgram::Proxy as usize + 1
+        );
+        assert_eq!(MeasuredProgram::named("nowhere"), None);
     }
 }

@@ -67,7 +67,7 @@ pub(super) enum Exchange {
         /// Of each hundred requests, so many are for a name that was never asked for.
         misses: u8,
     },
-    /// The same bytes each time, and an answer that is always as long.
+    /// Equal bytes each time, and an answer that is always as long.
     Plain {
         /// What is sent before anything else, and what the server has to say then.
         first: Option<(String, String)>,
@@ -80,14 +80,14 @@ pub(super) enum Exchange {
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum ServerAddress {
     /// An address of TCP.
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-impl FromStr for Address {
+impl FromStr for ServerAddress {
     type Err = String;
 
     /// A path begins with a slash.
@@ -101,7 +101,7 @@ impl FromStr for Address {
     }
 }
 
-impl Address {
+impl ServerAddress {
     /// A socket that connects to it, or has connected.
     fn connect(&self) -> io::Result<File> {
         let new = |family| {
@@ -134,7 +134,7 @@ impl Address {
 
 /// The clients of an order, which is in a file, in a process of their own. What they counted goes to
 /// standard output.
-pub fn main(order: &std::path::Path, address: &Address) -> ExitCode {
+pub fn main(order: &std::path::Path, address: &ServerAddress) -> ExitCode {
     let read = || Ok(serde_json::from_slice(&std::fs::read(order)?)?);
     let counted = read().and_then(|order: Order| run(&order, address));
     match counted.and_then(|counted| Ok(serde_json::to_string(&counted)?)) {
@@ -150,7 +150,7 @@ pub fn main(order: &std::path::Path, address: &Address) -> ExitCode {
 }
 
 /// What all clients counted together.
-fn run(order: &Order, address: &Address) -> io::Result<Side> {
+fn run(order: &Order, address: &ServerAddress) -> io::Result<Side> {
     let threads = order.threads.clamp(1, usize::from(order.clients.max(1)));
     let all = usize::from(order.clients);
     // A thread that fails must not leave the others waiting.
@@ -184,10 +184,10 @@ fn run(order: &Order, address: &Address) -> io::Result<Side> {
 }
 
 /// Has something done over a connection of its own.
-fn say_first(address: &Address, request: &str, answer: &str) -> io::Result<()> {
-    let mut stream: Box<dyn Stream> = match address {
-        Address::Tcp(address) => Box::new(TcpStream::connect(address)?),
-        Address::Unix(path) => Box::new(UnixStream::connect(path)?),
+fn say_first(address: &ServerAddress, request: &str, answer: &str) -> io::Result<()> {
+    let mut stream: Box<dyn EitherStream> = match address {
+        ServerAddress::Tcp(address) => Box::new(TcpStream::connect(address)?),
+        ServerAddress::Unix(path) => Box::new(UnixStream::connect(path)?),
     };
     stream.write_all(request.as_bytes())?;
     let mut said = vec![0; answer.len()];
@@ -202,13 +202,13 @@ fn say_first(address: &Address, request: &str, answer: &str) -> io::Result<()> {
 }
 
 /// A connection of either kind.
-trait Stream: Read + Write {}
+trait EitherStream: Read + Write {}
 
-impl<T: Read + Write> Stream for T {}
+impl<T: Read + Write> EitherStream for T {}
 
 /// What a client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Awaited {
     /// Room for its request, or its connection.
     Room,
     /// Its answer.
@@ -221,7 +221,7 @@ enum Step {
 #[derive(Debug)]
 struct Client {
     stream: File,
-    step: Step,
+    step: Awaited,
     response: Response,
     /// Of an answer of known length, so much has come.
     have: usize,
@@ -230,11 +230,11 @@ struct Client {
 
 impl Client {
     /// One whose connection is begun.
-    fn connect(address: &Address) -> io::Result<Self> {
+    fn connect(address: &ServerAddress) -> io::Result<Self> {
         Ok(Self {
             asked: Instant::now(),
             stream: address.connect()?,
-            step: Step::Room,
+            step: Awaited::Room,
             response: Response::default(),
             have: 0,
         })
@@ -244,7 +244,7 @@ impl Client {
 /// The clients of a thread.
 struct Clients<'a> {
     order: &'a Order,
-    address: &'a Address,
+    address: &'a ServerAddress,
     all: Vec<Client>,
     epoll: Epoll,
     buffer: Vec<u8>,
@@ -258,7 +258,12 @@ struct Clients<'a> {
 }
 
 impl<'a> Clients<'a> {
-    fn connect(order: &'a Order, address: &'a Address, clients: usize, thread: usize) -> io::Result<Self> {
+    fn connect(
+        order: &'a Order,
+        address: &'a ServerAddress,
+        clients: usize,
+        thread: usize,
+    ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let all = (0..clients).map(|_| Client::connect(address));
         let all = all.collect::<io::Result<Vec<_>>>()?;
@@ -320,23 +325,23 @@ impl<'a> Clients<'a> {
     fn step(&mut self, number: usize) -> io::Result<()> {
         let step = self.all[number].step;
         match step {
-            Step::Room => {
+            Awaited::Room => {
                 self.ask(number)?;
-                self.watch(number, Step::Answer, EpollFlags::EPOLLIN)
+                self.watch(number, Awaited::Answer, EpollFlags::EPOLLIN)
             }
-            Step::Answer => match (self.receive(number)?, self.order.is_short) {
+            Awaited::Answer => match (self.receive(number)?, self.order.is_short) {
                 (false, _) => Ok(()),
-                (true, false) => self.watch(number, Step::Room, EpollFlags::EPOLLOUT),
+                (true, false) => self.watch(number, Awaited::Room, EpollFlags::EPOLLOUT),
                 (true, true) => {
-                    self.all[number].step = Step::End;
+                    self.all[number].step = Awaited::End;
                     self.await_end(number)
                 }
             },
-            Step::End => self.await_end(number),
+            Awaited::End => self.await_end(number),
         }
     }
 
-    fn watch(&mut self, number: usize, step: Step, events: EpollFlags) -> io::Result<()> {
+    fn watch(&mut self, number: usize, step: Awaited, events: EpollFlags) -> io::Result<()> {
         self.all[number].step = step;
         let mut event = EpollEvent::new(events, number as u64);
         Ok(self.epoll.modify(&self.all[number].stream, &mut event)?)
@@ -483,7 +488,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("socket");
         serve(UnixListener::bind(&path).unwrap(), answer, is_short);
-        run(&order(exchange, is_short), &Address::Unix(path))
+        run(&order(exchange, is_short), &ServerAddress::Unix(path))
     }
 
     #[test]
@@ -544,8 +549,8 @@ mod tests {
 
     #[test]
     fn addresses_are_of_tcp_or_paths() {
-        assert_eq!("/a/b".parse(), Ok(Address::Unix("/a/b".into())));
-        assert!(matches!("127.0.0.1:80".parse(), Ok(Address::Tcp(_))));
-        assert!("nowhere".parse::<Address>().is_err());
+        assert_eq!("/a/b".parse(), Ok(ServerAddress::Unix("/a/b".into())));
+        assert!(matches!("127.0.0.1:80".parse(), Ok(ServerAddress::Tcp(_))));
+        assert!("nowhere".parse::<ServerAddress>().is_err());
     }
 }

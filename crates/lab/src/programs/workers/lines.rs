@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::clients::{self, Exchange};
-use super::{Job, Run, Spot, said};
+use super::{Job, JobLines, ListeningPlace, said};
 use crate::experiment::Settings;
 use crate::host;
-use crate::programs::place::{Server, Way};
-use crate::workload::Service;
+use crate::programs::place::{Tier, Way};
+use crate::workload::MeasuredProgram;
 
 /// Most threads of a generator, as far as there are cores for them.
 const MOST_THREADS: usize = 8;
@@ -98,8 +98,8 @@ const SYSBENCH: &str = "sysbench oltp_point_select HOST --mysql-user=root --mysq
     --table-size=10000 --db-ps-mode=disable";
 
 /// What a job takes, with all files that it needs.
-pub(super) fn of(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> {
-    use Service as S;
+pub(super) fn of(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
+    use MeasuredProgram as S;
     match job.service {
         S::Nginx1K | S::NginxShort => nginx(job, spot, settings, "1k", 1 << 10),
         S::Nginx1M => nginx(job, spot, settings, "1m", 1 << 20),
@@ -122,8 +122,8 @@ pub(super) fn of(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, 
 }
 
 /// Whether each request has a connection of its own.
-fn is_short(service: Service) -> bool {
-    use Service as S;
+fn is_short(service: MeasuredProgram) -> bool {
+    use MeasuredProgram as S;
     matches!(
         service,
         S::NginxShort | S::EventLoopsShort | S::ThreadPool | S::Prefork | S::Passing | S::Forking
@@ -139,11 +139,11 @@ fn threads(job: Job) -> usize {
 /// Our own clients.
 fn own(
     job: Job,
-    spot: &Spot<'_>,
+    spot: &ListeningPlace<'_>,
     settings: &Settings,
     exchange: Exchange,
     (server, back): (String, Option<String>),
-) -> Result<Run, String> {
+) -> Result<JobLines, String> {
     let span = Duration::from_millis;
     let order = clients::Order {
         clients: job.clients,
@@ -156,8 +156,8 @@ fn own(
     };
     let order = serde_json::to_string(&order).map_err(|error| error.to_string())?;
     let order = spot.write("order.json", &order)?;
-    let (name, server_at) = (clients::NAME, spot.reach(Server::Front));
-    Ok(Run {
+    let (name, server_at) = (clients::NAME, spot.reach(Tier::Front));
+    Ok(JobLines {
         back,
         server,
         client: format!("exec \"$TOEHOLD\" {name} {order} {server_at}"),
@@ -170,23 +170,29 @@ fn is_root() -> bool {
 }
 
 /// A configuration of nginx, and the line that serves it.
-fn nginx_line(job: Job, spot: &Spot<'_>) -> Result<String, String> {
+fn nginx_line(job: Job, spot: &ListeningPlace<'_>) -> Result<String, String> {
     let at = |server| match spot.way {
         Way::Unix => format!("unix:{}", spot.path(server)),
-        _ if server == Server::Back => spot.reach(server),
+        _ if server == Tier::Back => spot.reach(server),
         _ => spot.listen(server),
     };
     let text = NGINX
         .replace("ROOT", &spot.files.path().display().to_string())
         .replace("WORKERS", &job.workers.to_string())
-        .replace("LISTEN", &at(Server::Front))
-        .replace("BACK", &at(Server::Back))
+        .replace("LISTEN", &at(Tier::Front))
+        .replace("BACK", &at(Tier::Back))
         .replace("USER", if is_root() { "user root;" } else { "" });
     let path = spot.write("workers-nginx.conf", &text)?;
     Ok(format!("exec nginx -c {path}"))
 }
 
-fn nginx(job: Job, spot: &Spot<'_>, settings: &Settings, file: &str, length: u64) -> Result<Run, String> {
+fn nginx(
+    job: Job,
+    spot: &ListeningPlace<'_>,
+    settings: &Settings,
+    file: &str,
+    length: u64,
+) -> Result<JobLines, String> {
     let exchange = Exchange::Http {
         file: file.into(),
         length,
@@ -196,7 +202,7 @@ fn nginx(job: Job, spot: &Spot<'_>, settings: &Settings, file: &str, length: u64
     own(job, spot, settings, exchange, (server, None))
 }
 
-fn php_fpm(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> {
+fn php_fpm(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
     let program = crate::programs::find("php-fpm").ok_or("php-fpm is missing")?;
     spot.write("answer.php", PHP)?;
     let user = if is_root() {
@@ -205,8 +211,8 @@ fn php_fpm(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String
         ""
     };
     let listen = match spot.way {
-        Way::Unix => spot.path(Server::Back),
-        _ => format!("0.0.0.0:{}", spot.listen(Server::Back)),
+        Way::Unix => spot.path(Tier::Back),
+        _ => format!("0.0.0.0:{}", spot.listen(Tier::Back)),
     };
     let text = PHP_FPM
         .replace("ROOT", &spot.files.path().display().to_string())
@@ -224,10 +230,10 @@ fn php_fpm(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String
     own(job, spot, settings, exchange, (server, Some(back)))
 }
 
-fn varnish(job: Job, spot: &Spot<'_>, settings: &Settings, misses: u8) -> Result<Run, String> {
+fn varnish(job: Job, spot: &ListeningPlace<'_>, settings: &Settings, misses: u8) -> Result<JobLines, String> {
     let text = VARNISH
         .replace("HOST", spot.way.address())
-        .replace("PORT", &spot.listen(Server::Back));
+        .replace("PORT", &spot.listen(Tier::Back));
     let path = spot.write("varnish.vcl", &text)?;
     let server = format!(
         "exec varnishd -F -j none -T none -n $DIR/varnish -a 0.0.0.0:$PORT -f {path} -s malloc,64m \
@@ -243,18 +249,18 @@ fn varnish(job: Job, spot: &Spot<'_>, settings: &Settings, misses: u8) -> Result
     own(job, spot, settings, exchange, (server, Some(back)))
 }
 
-fn postgresql(job: Job, spot: &Spot<'_>) -> Result<Run, String> {
+fn postgresql(job: Job, spot: &ListeningPlace<'_>) -> Result<JobLines, String> {
     spot.make_once("postgresql", "make a cluster of databases", INITDB)?;
     let (addresses, host) = match spot.way {
         Way::Unix => ("''", "$DIR/sockets"),
         _ => ("0.0.0.0", "$ADDRESS"),
     };
     let connect = match job.service {
-        Service::PostgresqlConnect => "-C ",
+        MeasuredProgram::PostgresqlConnect => "-C ",
         _ => "",
     };
     let (fill, threads) = (FILL_POSTGRES.replace("HOST", host), threads(job));
-    Ok(Run {
+    Ok(JobLines {
         back: None,
         server: POSTGRES.replace("ADDRESSES", addresses),
         client: format!(
@@ -265,7 +271,7 @@ fn postgresql(job: Job, spot: &Spot<'_>) -> Result<Run, String> {
     })
 }
 
-fn mariadb(job: Job, spot: &Spot<'_>) -> Result<Run, String> {
+fn mariadb(job: Job, spot: &ListeningPlace<'_>) -> Result<JobLines, String> {
     spot.make_once("mariadb", "make a directory of databases", MARIADB_INSTALL)?;
     let (network, host) = match spot.way {
         Way::Unix => ("--skip-networking", "--mysql-socket=$SOCKET"),
@@ -276,7 +282,7 @@ fn mariadb(job: Job, spot: &Spot<'_>) -> Result<Run, String> {
         "[ -e filled.mariadb ] || {{ {sysbench} prepare >fill.log 2>&1 && : > filled.mariadb; }} \
          || {{ cat fill.log >&2; exit 1; }}"
     );
-    Ok(Run {
+    Ok(JobLines {
         back: None,
         server: MARIADB.replace("NETWORK", network),
         client: format!(
@@ -287,7 +293,7 @@ fn mariadb(job: Job, spot: &Spot<'_>) -> Result<Run, String> {
     })
 }
 
-fn redis(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> {
+fn redis(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
     let listen = match spot.way {
         Way::Unix => "--port 0 --unixsocket $SOCKET",
         _ => "--port $PORT --bind 0.0.0.0",
@@ -310,7 +316,7 @@ fn redis(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> 
     stored(job, spot, settings, kept, server)
 }
 
-fn memcached(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> {
+fn memcached(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
     let listen = match spot.way {
         Way::Unix => "-s $SOCKET -a 0777",
         _ => "-l 0.0.0.0 -p $PORT -U 0",
@@ -339,7 +345,13 @@ fn value() -> String {
 }
 
 /// Clients of a store of values.
-fn stored(job: Job, spot: &Spot<'_>, settings: &Settings, kept: Kept, server: String) -> Result<Run, String> {
+fn stored(
+    job: Job,
+    spot: &ListeningPlace<'_>,
+    settings: &Settings,
+    kept: Kept,
+    server: String,
+) -> Result<JobLines, String> {
     let exchange = Exchange::Plain {
         first: Some((kept.set, kept.done.into())),
         request: kept.get.into(),
@@ -348,13 +360,13 @@ fn stored(job: Job, spot: &Spot<'_>, settings: &Settings, kept: Kept, server: St
     own(job, spot, settings, exchange, (server, None))
 }
 
-/// One of our own servers.
-fn small(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> {
+/// A small server of this crate.
+fn small(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
     spot.write("workers.c", include_str!("workers.c"))?;
     let compile = "cc -O2 -pthread -o workers workers.c";
     spot.make_once("workers", "compile servers", compile)?;
     let mode = match job.service {
-        Service::EventLoopsShort => "event-loops",
+        MeasuredProgram::EventLoopsShort => "event-loops",
         other => other.name(),
     };
     let line = |mode: &str, server| {
@@ -362,11 +374,11 @@ fn small(job: Job, spot: &Spot<'_>, settings: &Settings) -> Result<Run, String> 
         format!("exec $DIR/workers {mode} {workers} {at}")
     };
     let (server, back) = match job.service {
-        Service::Proxy => {
-            let proxy = format!("{} {}", line(mode, Server::Front), spot.reach(Server::Back));
-            (proxy, Some(line("event-loops", Server::Back)))
+        MeasuredProgram::Proxy => {
+            let proxy = format!("{} {}", line(mode, Tier::Front), spot.reach(Tier::Back));
+            (proxy, Some(line("event-loops", Tier::Back)))
         }
-        _ => (line(mode, Server::Front), None),
+        _ => (line(mode, Tier::Front), None),
     };
     let first = if is_short(job.service) { CLOSE } else { KEEP };
     let exchange = Exchange::Plain {

@@ -1,14 +1,14 @@
 //! Programs with several workers: servers, their clients, and busy loops beside them.
 //!
-//! Neither side has cores of its own: all may run on every core that this process may. What a run
-//! needs more than once, such as databases, is made once, in a directory that lasts as long as the
-//! run ([`Stock`]); nodes, namespaces and processes are new in each measurement.
+//! Neither side has cores of its own: all may run on every core that this process may. Databases
+//! are made once in a run, in a directory that lasts as long ([`Stock`]). Nodes, namespaces and
+//! processes are new in each measurement.
 
 mod clients;
 mod lines;
 mod said;
 
-pub use clients::{Address, NAME, main};
+pub use clients::{NAME, ServerAddress, main};
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::place::{Places, Server, Shape, Way, succeed};
+use super::place::{Places, Shape, Tier, Way, succeed};
 use super::{Files, Lines, On, PATIENCE, ProgramsError, exchange_at_ports};
 use crate::samples::Side;
-use crate::workload::Service;
+use crate::workload::MeasuredProgram;
 
 /// What the measurements of a run have in common.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Stock {
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
-    pub(super) service: Service,
+    pub(super) service: MeasuredProgram,
     pub(super) workers: u8,
     pub(super) clients: u8,
     pub(super) loops: u8,
@@ -49,7 +49,7 @@ pub(super) struct Job {
 
 /// What runs for a job: lines for shells, which know the variables of
 /// [`Places::command`](super::place::Places::command).
-struct Run {
+struct JobLines {
     back: Option<String>,
     server: String,
     client: String,
@@ -75,7 +75,7 @@ pub(super) fn measure(
         ..Shape::default()
     };
     let places = Places::make(on.toehold, files, on.settings.cores, &shape).map_err(text)?;
-    let spot = Spot {
+    let spot = ListeningPlace {
         way,
         places: &places,
         files,
@@ -109,15 +109,15 @@ fn whole_seconds(ms: u64) -> u32 {
 }
 
 /// Where the servers of a measurement are to listen, and what they may have on disk.
-struct Spot<'a> {
+struct ListeningPlace<'a> {
     way: Way,
     places: &'a Places<'a>,
     files: &'a Files,
 }
 
-impl Spot<'_> {
+impl ListeningPlace<'_> {
     /// Where a server listens, as most programs have it: a port, or a path.
-    fn listen(&self, server: Server) -> String {
+    fn listen(&self, server: Tier) -> String {
         match self.way {
             Way::Unix => self.path(server),
             _ => self.places.port_of(server).to_string(),
@@ -125,14 +125,14 @@ impl Spot<'_> {
     }
 
     /// Where it is reached.
-    fn reach(&self, server: Server) -> String {
+    fn reach(&self, server: Tier) -> String {
         match self.way {
             Way::Unix => self.path(server),
             way => format!("{}:{}", way.address(), self.places.port_of(server)),
         }
     }
 
-    fn path(&self, server: Server) -> String {
+    fn path(&self, server: Tier) -> String {
         self.places.socket_of(server).display().to_string()
     }
 

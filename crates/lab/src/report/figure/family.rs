@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Place;
 use crate::size::Size;
-use crate::workload::{Cell, Factors, Service};
+use crate::workload::{Cell, Factors, MeasuredProgram};
 
 /// Cells of one kind.
 pub(super) struct Family {
@@ -164,7 +164,7 @@ fn title(kind: &str) -> String {
             Some(("look-up", strategy)) => {
                 return format!("Finding connections of TPC/A's users: {strategy}");
             }
-            Some(("workers", name)) => match Service::named(name) {
+            Some(("workers", name)) => match MeasuredProgram::named(name) {
                 Some(service) => return format!("{}: transactions a second", service.title()),
                 None => other,
             },
