@@ -12,7 +12,7 @@ use crate::{Place, Server, alike, noise};
 
 const FILES: [(&str, usize); 3] = [("1k", 1 << 10), ("1m", 1 << 20), ("100m", 100_000_000)];
 
-fn write_files(place: &Place) {
+pub(crate) fn write_files(place: &Place) {
     for (name, length) in FILES {
         place.file(&format!("www/{name}"), noise(length));
     }
@@ -29,6 +29,11 @@ fn fetch_all(place: &Place, client: &[&str]) -> Vec<bool> {
 }
 
 fn nginx(place: &Place) -> Server {
+    nginx_with(place, &[])
+}
+
+/// nginx with more words on its command line.
+pub(crate) fn nginx_with(place: &Place, words: &[&str]) -> Server {
     let root = place.files.path().display();
     let configuration = format!(
         "daemon off; worker_processes 4; pid {root}/nginx.pid; error_log {root}/error.log;
@@ -40,7 +45,7 @@ fn nginx(place: &Place) -> Server {
         place.port
     );
     let path = place.file("nginx.conf", configuration);
-    place.serve(&["nginx", "-c", &path])
+    place.serve(&[&["nginx", "-c", &path], words].concat())
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Watched {
     }
 
     fn is_to_be_told(&self) -> bool {
-        !(self.is_told && self.events & ONCE as u32 != 0) && self.is_lost_stream()
+        !(self.is_told && self.asked.events & ONCE as u32 != 0) && self.is_lost_stream()
     }
 }
 
@@ -64,8 +64,8 @@ impl Epoll {
         for (watched, place) in untold.zip(events.iter_mut()) {
             watched.is_told = true;
             *place = epoll_event {
-                events: watched.events & ASKED as u32 | (libc::EPOLLERR | libc::EPOLLHUP) as u32,
-                u64: watched.data,
+                events: watched.asked.events & ASKED as u32 | (libc::EPOLLERR | libc::EPOLLHUP) as u32,
+                u64: watched.asked.data,
             };
             count += 1;
         }

@@ -5,6 +5,7 @@
 
 mod asleep;
 mod lost;
+mod names;
 mod sockets;
 mod waiting;
 
@@ -23,8 +24,10 @@ use std::time::Instant;
 use arc_swap::ArcSwapOption;
 use libc::epoll_event;
 use toehold_posix::errno::{Errno, Outcome};
+use toehold_socket::Token;
 
 use self::asleep::Asleep;
+use self::names::{Name, Names};
 use crate::file::{File, Kind};
 use crate::readiness::has_synonyms;
 use crate::{next, node, relay, table};
@@ -34,6 +37,7 @@ use crate::{next, node, relay, table};
 pub(crate) struct Epoll {
     /// By descriptor.
     watched: Mutex<HashMap<c_int, Watched>>,
+    names: Arc<Names>,
     sockets: ArcSwapOption<Sockets>,
     asleep: Asleep,
     /// Whether the kernel's instance has ever watched anything.
@@ -58,26 +62,38 @@ pub(crate) struct Epoll {
 /// What is watched that is not the kernel's alone.
 struct Watched {
     file: Weak<File>,
-    events: u32,
-    data: u64,
+    asked: Asked,
+    _name: Name,
     /// It was told that the connection is lost, to who wants to hear that once.
     is_told: bool,
 }
 
-impl Watched {
-    fn new(file: &Arc<File>, epoll_event { events, u64: data }: epoll_event) -> Watched {
-        Watched {
-            file: Arc::downgrade(file),
-            events,
-            data,
-            is_told: false,
-        }
-    }
+/// What a program wants to be told of a file, and by what the node knows that.
+#[derive(Clone, Copy)]
+struct Asked {
+    events: u32,
+    /// What the program knows it by.
+    data: u64,
+    token: Token,
+}
 
-    fn event(&self) -> epoll_event {
+impl Asked {
+    /// As the kernel is told.
+    fn event(self) -> epoll_event {
         epoll_event {
             events: self.events,
             u64: self.data,
+        }
+    }
+}
+
+impl Watched {
+    fn new(file: &Arc<File>, asked: Asked, name: Name) -> Watched {
+        Watched {
+            file: Arc::downgrade(file),
+            asked,
+            _name: name,
+            is_told: false,
         }
     }
 
@@ -151,11 +167,11 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
         if is_kernels {
             return epoll.leave_to_kernel(instance, from);
         }
-        for (number, event) in epoll.replace(from, to) {
+        for (number, asked) in epoll.replace(from, to) {
             // A poll that is full has nothing to say to that; errors show in calls.
-            let _ = epoll.register(to, number, event);
+            let _ = epoll.register(to, number, asked);
             if to_kernel {
-                epoll.watch_by_kernel(instance, number, event);
+                epoll.watch_by_kernel(instance, number, asked.event());
             }
         }
     });
@@ -167,7 +183,7 @@ pub(crate) fn closed(file: &File) {
         return;
     }
     each(|_, epoll| {
-        for (number, _) in epoll.forget(file) {
+        for (number, _watched) in epoll.forget(file) {
             epoll.deregister(file, number);
         }
     });
@@ -197,22 +213,22 @@ impl Epoll {
     }
 
     /// What is watched that is still there: its number, the file, and what the program said.
-    fn list(&self) -> Vec<(c_int, Arc<File>, epoll_event)> {
+    fn list(&self) -> Vec<(c_int, Arc<File>, Asked)> {
         let watched = self.watched();
         let there = watched
             .iter()
-            .filter_map(|(number, watched)| Some((*number, watched.file.upgrade()?, watched.event())));
+            .filter_map(|(number, watched)| Some((*number, watched.file.upgrade()?, watched.asked)));
         there.collect()
     }
 
     /// Watches another file in the place of one. Under which numbers, and what for.
-    fn replace(&self, from: &File, to: &Arc<File>) -> Vec<(c_int, epoll_event)> {
+    fn replace(&self, from: &File, to: &Arc<File>) -> Vec<(c_int, Asked)> {
         let mut watched = self.watched();
         let concerned = watched.iter_mut().filter(|(_, watched)| watched.is(from));
         let replaced = concerned.map(|(number, watched)| {
             watched.file = Arc::downgrade(to);
             to.note_watched();
-            (*number, watched.event())
+            (*number, watched.asked)
         });
         replaced.collect()
     }
@@ -241,8 +257,8 @@ impl Epoll {
         let Some(own) = table::numbers_of(instance).first().copied() else {
             return;
         };
-        for (number, event) in self.forget(from) {
-            let mut event = event;
+        for (number, watched) in self.forget(from) {
+            let mut event = watched.asked.event();
             // SAFETY: the event is there.
             unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
             self.deregister(from, number);
@@ -250,19 +266,17 @@ impl Epoll {
         self.note_kernels();
     }
 
-    /// Watches a file no more. Under which numbers it did, and what for.
-    fn forget(&self, file: &File) -> Vec<(c_int, epoll_event)> {
+    /// Watches a file no more. Under which numbers it did, and what is to be dropped once the node
+    /// has been told.
+    fn forget(&self, file: &File) -> Vec<(c_int, Watched)> {
         let mut watched = self.watched();
-        let forgotten = watched.extract_if(|_, watched| watched.is(file));
-        forgotten
-            .map(|(number, watched)| (number, watched.event()))
-            .collect()
+        watched.extract_if(|_, watched| watched.is(file)).collect()
     }
 
     /// Leaves all to the kernel, and keeps nothing of the node's.
     pub(crate) fn let_go(&self) {
-        self.watched().clear();
         self.sockets.store(None);
+        self.watched().clear();
     }
 
     /// Finds out which connections have become the kernel's, through other processes. Whether
@@ -335,26 +349,48 @@ impl Epoll {
         match (operation, event) {
             (libc::EPOLL_CTL_ADD, _) if present => Err(Errno::EXIST),
             (libc::EPOLL_CTL_ADD, Some(event)) => {
-                self.register_with(sockets, (file, number), event)?;
+                let (asked, name) = self.name(event)?;
+                self.register_with(sockets, (file, number), asked)?;
                 file.note_watched();
-                watched.insert(number, Watched::new(file, event));
+                watched.insert(number, Watched::new(file, asked, name));
                 Ok(0)
             }
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !present => Err(Errno::NOENT),
             (libc::EPOLL_CTL_MOD, _) if excludes(watched.get(&number)) => Err(Errno::INVAL),
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.reregister_with(sockets, (file, number), event)?;
-                watched.insert(number, Watched::new(file, event));
+                let former = watched
+                    .get_mut(&number)
+                    .filter(|former| former.asked.data == { event.u64 });
+                if let Some(former) = former {
+                    let asked = Asked {
+                        events: event.events,
+                        ..former.asked
+                    };
+                    self.reregister_with(sockets, (file, number), asked)?;
+                    former.asked = asked;
+                    former.is_told = false;
+                    return Ok(0);
+                }
+                let (asked, name) = self.name(event)?;
+                self.reregister_with(sockets, (file, number), asked)?;
+                watched.insert(number, Watched::new(file, asked, name));
                 Ok(0)
             }
             (libc::EPOLL_CTL_DEL, _) => {
-                watched.remove(&number);
+                let _removed = watched.remove(&number);
                 self.deregister(file, number);
                 Ok(0)
             }
             (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None) => Err(Errno::FAULT),
             _ => Err(Errno::INVAL),
         }
+    }
+
+    /// A name for what a program asks. Whoever calls has the lock of what is watched.
+    fn name(&self, epoll_event { events, u64: data }: epoll_event) -> Outcome<(Asked, Name)> {
+        let name = self.names.name(data).ok_or(Errno::NOMEM)?;
+        let token = name.token();
+        Ok((Asked { events, data, token }, name))
     }
 
     /// Whether anything of the node's is watched, or was.
@@ -365,7 +401,7 @@ impl Epoll {
 
 /// Whether a registration is one of several of which one is told, which is not changed any more.
 fn excludes(watched: Option<&Watched>) -> bool {
-    watched.is_some_and(|watched| watched.events & libc::EPOLLEXCLUSIVE as u32 != 0)
+    watched.is_some_and(|watched| watched.asked.events & libc::EPOLLEXCLUSIVE as u32 != 0)
 }
 
 /// Whether it may be such a one if it wants to.

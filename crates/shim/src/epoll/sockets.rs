@@ -5,12 +5,11 @@ use core::ffi::c_int;
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError};
 
-use libc::epoll_event;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::{Node, Poll, Registry, Source, Token, Waker};
 
 use super::lost::is_lost;
-use super::{Epoll, each};
+use super::{Asked, Epoll, each};
 use crate::file::{File, Kind};
 use crate::readiness::interest;
 use crate::{node, process, wait};
@@ -90,9 +89,9 @@ impl Epoll {
         each(|_, outer| {
             let is_own = |file: &Arc<File>| file.epoll().is_some_and(|epoll| core::ptr::eq(epoll, self));
             let own = outer.list().into_iter().filter(|(_, file, _)| is_own(file));
-            for (number, file, event) in own.collect::<Vec<_>>() {
+            for (number, file, asked) in own.collect::<Vec<_>>() {
                 // Somebody may have done so in between.
-                let _ = outer.register(&file, number, event);
+                let _ = outer.register(&file, number, asked);
             }
         });
     }
@@ -109,20 +108,20 @@ impl Epoll {
 
     /// Watches on the node what the parent or the former life's poll did.
     fn watch_again(&self) {
-        for (number, file, event) in self.list() {
+        for (number, file, asked) in self.list() {
             if let Some(inner) = file.epoll() {
                 inner.take_over();
             }
             // What listens again is watched in the place of the former one.
             if wait::listens_again(&file, number).is_none() {
-                let _ = self.register(&file, number, event);
+                let _ = self.register(&file, number, asked);
             }
         }
     }
 
     /// Watches a file on the node, if it has anything there.
-    pub(super) fn register(&self, file: &File, number: c_int, event: epoll_event) -> Outcome<()> {
-        self.register_with(self.sockets_for(file)?.as_deref(), (file, number), event)
+    pub(super) fn register(&self, file: &File, number: c_int, asked: Asked) -> Outcome<()> {
+        self.register_with(self.sockets_for(file)?.as_deref(), (file, number), asked)
     }
 
     /// What a file is watched by that has something on the node.
@@ -141,9 +140,9 @@ impl Epoll {
         &self,
         sockets: Option<&Sockets>,
         watched: (&File, c_int),
-        epoll_event { events, u64: data }: epoll_event,
+        Asked { events, token, .. }: Asked,
     ) -> Outcome<()> {
-        let (token, interest) = (Token(data as usize), interest(events));
+        let interest = interest(events);
         self.with(sockets, watched, |registry, source| {
             registry.register(source, token, interest)
         })
@@ -153,9 +152,9 @@ impl Epoll {
         &self,
         sockets: Option<&Sockets>,
         watched: (&File, c_int),
-        epoll_event { events, u64: data }: epoll_event,
+        Asked { events, token, .. }: Asked,
     ) -> Outcome<()> {
-        let (token, interest) = (Token(data as usize), interest(events));
+        let interest = interest(events);
         self.with(sockets, watched, |registry, source| {
             registry.reregister(source, token, interest)
         })

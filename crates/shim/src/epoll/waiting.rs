@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::epoll_event;
@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_socket::{Beside, Events};
 
-use super::sockets::ROUSE;
+use super::sockets::{ROUSE, Sockets};
 use super::{Epoll, sift};
 use crate::answer::outcome;
 use crate::readiness::{USUAL, told};
@@ -27,6 +27,11 @@ const KERNELS_TURN: Duration = Duration::from_micros(50);
 
 /// The same while the kernel's instance is kept ready for threads that are still to leave it.
 const LEAVING: Duration = Duration::from_millis(1);
+
+/// How often events of no registration are passed over, and the pause after each time, until the
+/// node's memory counts as damaged.
+const UNKNOWN_ROUNDS: u32 = 500;
+const UNKNOWN_PAUSE: Duration = Duration::from_millis(1);
 
 /// One of those who wait.
 struct Waiter<'a>(&'a AtomicU32);
@@ -134,7 +139,7 @@ impl Epoll {
         } else {
             timeout
         };
-        let mut are_leaving = false;
+        let (mut are_leaving, mut unknown) = (false, 0);
         loop {
             let number = self.present_number(number);
             let beside = [Beside::new(table::borrow(&number), PollFlags::IN)];
@@ -144,11 +149,15 @@ impl Epoll {
                 has_kernels = with_kernels;
                 continue;
             }
-            let told_of = taken.iter().filter(|event| event.token() != ROUSE);
+            let mut is_unknown = false;
+            let told_of = taken.iter().filter_map(|event| {
+                let data = self.names.data(event.token());
+                is_unknown |= data.is_none() && event.token() != ROUSE;
+                Some((event, data?))
+            });
             let names = self.names_asked(&taken);
             let mut count = 0;
-            for (event, place) in told_of.zip(events.iter_mut()) {
-                let data = event.token().0 as u64;
+            for ((event, data), place) in told_of.zip(events.iter_mut()) {
                 let asked = names
                     .as_ref()
                     .map_or(USUAL, |names| names.get(&data).copied().unwrap_or(USUAL));
@@ -169,6 +178,9 @@ impl Epoll {
             }
             has_kernels = with_kernels && self.has_kernels.load(SeqCst);
             span = left();
+            if is_unknown && count == 0 {
+                unknown = self.pass_over(&sockets, unknown)?;
+            }
             if count > 0 || span.is_some_and(|span| span.is_zero()) {
                 return Ok(count as c_int);
             }
@@ -178,15 +190,33 @@ impl Epoll {
         }
     }
 
+    /// Passes over events of no registration that there is: it may just have ended. In the end they
+    /// come of nonsense in the node's memory, which tells of them for ever.
+    #[cold]
+    fn pass_over(&self, sockets: &Arc<Sockets>, rounds: u32) -> Outcome<u32> {
+        let is_present = self
+            .present()
+            .is_some_and(|present| Arc::ptr_eq(&present, sockets));
+        if !is_present || rounds == UNKNOWN_ROUNDS {
+            if is_present {
+                sockets.poll.abandon_node();
+            }
+            return Err(Errno::NETDOWN);
+        }
+        std::thread::sleep(UNKNOWN_PAUSE);
+        Ok(rounds + 1)
+    }
+
     /// By which names events are asked for, by what the program knows them by. `None`: by the usual ones.
     fn names_asked(&self, taken: &Events) -> Option<HashMap<u64, u32>> {
         if taken.is_empty() || !self.synonyms.load(Relaxed) {
             return None;
         }
-        let mut names: HashMap<u64, u32> = taken.iter().map(|event| (event.token().0 as u64, 0)).collect();
+        let known = taken.iter().filter_map(|event| self.names.data(event.token()));
+        let mut names: HashMap<u64, u32> = known.map(|data| (data, 0)).collect();
         for watched in self.watched().values() {
-            if let Some(asked) = names.get_mut(&watched.data) {
-                *asked |= watched.events;
+            if let Some(asked) = names.get_mut(&watched.asked.data) {
+                *asked |= watched.asked.events;
             }
         }
         Some(names)
@@ -239,7 +269,7 @@ impl Epoll {
         // Programs may know several files by the same, of which each has its own to tell.
         let watched = self.watched();
         let both = watched.values().filter(|watched| watched.is_in_both());
-        let both: Vec<u64> = both.map(|watched| watched.data).collect();
+        let both: Vec<u64> = both.map(|watched| watched.asked.data).collect();
         let mut kept = 0;
         for index in 0..events.len() {
             let event = events[index];

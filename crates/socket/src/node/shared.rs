@@ -75,6 +75,11 @@ impl Shared {
         }
     }
 
+    /// Leaves a life of the node whose memory is damaged.
+    pub(crate) fn leave_damaged(&self) {
+        let _ = self.abandon::<()>();
+    }
+
     #[cold]
     fn abandon<T>(&self) -> io::Result<T> {
         if let Some(shards) = self.shards_in_use() {

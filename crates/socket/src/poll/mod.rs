@@ -178,6 +178,12 @@ impl Poll {
         })
     }
 
+    /// Leaves this life of the node, which has told of a source that was never registered: a program
+    /// has written nonsense to its memory. The engine begins another life.
+    pub fn abandon_node(&self) {
+        self.registry.set.node.leave_damaged();
+    }
+
     /// Whether there is something to tell. Nothing is taken: it is told afterwards.
     ///
     /// # Errors

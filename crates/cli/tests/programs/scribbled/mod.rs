@@ -1,6 +1,8 @@
 //! Programs whose node's memory another program scribbles over: calls may fail, and connections may be
 //! lost. No program ends by a signal, hangs, or hears a word of it on its standard error.
 
+mod servers;
+
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
