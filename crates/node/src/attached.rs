@@ -17,7 +17,7 @@ use crate::attachment::{Attachment, Membership};
 use crate::clock;
 use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
-use crate::direct::{Banks, Direct, Entry, Published, SharedWords};
+use crate::direct::{Banks, Direct, Entry, Own, Published, SharedWords};
 use crate::estate::{DirectGround, Estate, Ground};
 use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
@@ -351,10 +351,15 @@ fn settle(
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
     let direct = match (direct, estate.direct()) {
         (Some((table, counts, ports)), Some(ground)) => {
-            let banks = Banks::new(table, Arc::clone(&ground.banks));
+            let own = Own {
+                waiters: ground.waiters.clone(),
+                payload_bound: estate.payload_bound(),
+            };
+            let banks = Banks::new(table, own, Arc::clone(&ground.banks));
             let ask = move |entry: &Entry| membership.bank(entry);
-            let own = (ground.directory.clone(), ground.journal.clone());
-            Some(Direct::new(banks, (counts, ports), own, number, Box::new(ask)))
+            let engine = Arc::clone(&shards.get(0).bells.fabric);
+            let words = (counts, ports);
+            Some(Direct::new(banks, words, engine, number, Box::new(ask)))
         }
         _ => None,
     };
@@ -410,7 +415,7 @@ fn settle_in(
         shard.kernel = outlet;
         shard.published = records
             .zip(direct)
-            .map(|(records, ground)| Published::new(records, ground.directory.clone()));
+            .map(|(records, ground)| Published::new(records, ground.waiters.directory().clone()));
         Ok::<_, AttachError>((lease, shard))
     })?;
     let (signals, parking, channels, descriptions, shared) = outside.ok_or(AttachError::Build)?;

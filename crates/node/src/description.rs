@@ -61,17 +61,20 @@ pub(crate) struct Descriptions {
     words: Words<AtomicU64>,
     /// How often a process has looked at the names of what all processes hold.
     looks: Words<AtomicU64>,
+    /// No holder from this number on has ever stood for a direct connection.
+    touched: Words<AtomicU64>,
 }
 
 impl Descriptions {
     pub(crate) fn bytes_needed(holders: u32) -> usize {
-        Words::wide_bytes_needed(holders as usize * WORDS) + Words::wide_bytes_needed(1)
+        Words::wide_bytes_needed(holders as usize * WORDS) + 2 * Words::wide_bytes_needed(1)
     }
 
     pub(crate) fn create(carver: &mut Carver, holders: u32) -> Result<Descriptions, OutOfMemory> {
         Ok(Descriptions {
             words: carver.wide_words(holders as usize * WORDS)?,
             looks: carver.wide_words(1)?,
+            touched: carver.wide_words(1)?,
         })
     }
 
@@ -118,10 +121,25 @@ impl Descriptions {
     /// there is no such holder.
     pub(crate) fn set_direct_end(&self, number: u32, end: Option<DirectEnd>) -> bool {
         let word = self.words.get(number as usize * WORDS + at::DIRECT);
+        if end.is_some() {
+            self.touched.word(0).fetch_max(u64::from(number) + 1, Relaxed);
+        }
         word.is_some_and(|word| {
             word.store(end.map_or(0, DirectEnd::word), Release);
             true
         })
+    }
+
+    /// The ends of direct connections that holders stand for.
+    pub(crate) fn direct_ends(&self) -> impl Iterator<Item = DirectEnd> {
+        self.direct_holders().map(|(_, end)| end)
+    }
+
+    /// The holders that stand for ends of direct connections, and these.
+    pub(crate) fn direct_holders(&self) -> impl Iterator<Item = (u32, DirectEnd)> {
+        let holders = 0..(self.words.len() / WORDS) as u32;
+        let touched = holders.take(self.touched.word(0).load(Relaxed) as usize);
+        touched.filter_map(|number| Some((number, self.direct_end(number)?)))
     }
 
     /// The holder of that number stands for something new.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toehold_link::mq::{Bell, Mapping};
 use toehold_link::tap::TapDescription;
-use toehold_shm::direct::{Directory, Journal};
+use toehold_shm::direct::{Directory, Journal, Waiters};
 use toehold_shm::{Access, Change, Process, Region};
 
 use crate::attached::{AttachError, Description, Descriptors};
@@ -27,8 +27,7 @@ pub(crate) struct Estate {
 
 /// What it has for direct connections.
 pub(crate) struct DirectGround {
-    pub(crate) directory: Directory,
-    pub(crate) journal: Journal,
+    pub(crate) waiters: Waiters,
     /// The banks that this process or one that it was forked from has mapped.
     pub(crate) banks: Arc<MappedBanks>,
 }
@@ -142,6 +141,15 @@ impl Estate {
         self.shards.iter().any(|ground| ground.kernel.is_some())
     }
 
+    /// Bytes of payload memory of the node.
+    pub(crate) fn payload_bound(&self) -> u64 {
+        let of_shard = |ground: &Ground| {
+            let stack = &ground.layout.stack;
+            u64::from(stack.payload_blocks) * u64::from(stack.payload_block_len)
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
     /// What it has for direct connections, if the node has them.
     pub(crate) fn direct(&self) -> Option<&DirectGround> {
         self.direct.as_ref()
@@ -167,17 +175,17 @@ impl DirectGround {
     /// Of the last descriptors that the engine has given.
     fn new(descriptors: &mut Vec<OwnedFd>) -> Result<DirectGround, AttachError> {
         let (journal, directory) = (descriptors.pop(), descriptors.pop());
+        let directory = Directory::open(keep(directory.ok_or(AttachError::Build)?))?;
+        let journal = Journal::open(keep(journal.ok_or(AttachError::Build)?))?;
         Ok(DirectGround {
-            directory: Directory::open(keep(directory.ok_or(AttachError::Build)?))?,
-            journal: Journal::open(keep(journal.ok_or(AttachError::Build)?))?,
+            waiters: Waiters::new(directory, journal),
             banks: Arc::default(),
         })
     }
 
     fn of_child(&self) -> DirectGround {
         DirectGround {
-            directory: self.directory.clone(),
-            journal: self.journal.clone(),
+            waiters: self.waiters.clone(),
             banks: Arc::new(self.banks.of_child()),
         }
     }

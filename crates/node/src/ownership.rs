@@ -194,6 +194,9 @@ impl ShardHandle {
     pub fn attend(&self, shard: &mut Shard, holder: &Holder) {
         if let Some(number) = holder.number() {
             shard.waiting.holders.attend(number);
+            if let Some(Event::Listener(id)) = shard.waiting.holders.get(number) {
+                shard.attend(id);
+            }
         }
     }
 
@@ -212,7 +215,25 @@ impl ShardHandle {
         which: Forwarded,
     ) -> Result<(), HolderError> {
         let attachment = self.attachment.as_ref().ok_or(HolderError::Private)?;
+        self.keep_from_peers(holder, which)?;
         attachment.forward(holder, (listener, callers), which)
+    }
+
+    /// The engine forwards connections that come over TCP only: so do those of peers, as long as it may
+    /// forward them.
+    fn keep_from_peers(&self, holder: &Holder, which: Forwarded) -> Result<(), Gone> {
+        let mut shard = self.enter()?;
+        let number = holder.number();
+        let source = number.and_then(|number| shard.waiting.holders.get(number));
+        if let (Some(number), Some(Event::Listener(id))) = (number, source) {
+            match which {
+                Forwarded::All => shard.keep_out(id),
+                Forwarded::Unattended if shard.waiting.holders.is_attended(number) => {}
+                Forwarded::Unattended => shard.park(id),
+            }
+        }
+        self.settle(&mut shard);
+        Ok(())
     }
 
     /// Whether the engine carries the bytes of the connection that a holder stands for.

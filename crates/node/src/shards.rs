@@ -124,6 +124,11 @@ impl Shards {
         })
     }
 
+    /// Whether this life of the node has ended: what its processes share is used no more.
+    pub fn is_over(&self) -> bool {
+        self.first.lease.lease().is_closed()
+    }
+
     /// The end of a direct connection that a holder stands for, if it stands for one.
     pub fn direct_end(&self, holder: &Holder) -> Option<DirectEnd> {
         self.first.descriptions.direct_end(holder.number()?)

@@ -102,7 +102,12 @@ fn text(sockets: &[SocketStatus], columns: Option<usize>) -> String {
             words.push(format!("shard:{}", socket.shard));
         }
         words.extend(socket.timers.iter().map(running));
-        let facts = socket.tcp.as_ref().map_or_else(Vec::new, details);
+        let mut facts = socket.tcp.as_ref().map_or_else(Vec::new, details);
+        if let Some(direct) = &socket.direct {
+            facts.push("direct".to_owned());
+            facts.push(format!("bytes_sent:{}", direct.bytes_sent));
+            facts.push(format!("bytes_received:{}", direct.bytes_received));
+        }
         match columns {
             Some(columns) => {
                 let mut current = line;

@@ -38,6 +38,6 @@ pub use self::keepers::Lifetime;
 pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};
 pub(crate) use self::server::Server;
 pub use self::status::{
-    Counter, DeviceState, InterfaceStatus, KernelStatus, NodeStatus, ProcessStatus, RemoteStatus,
-    SocketState, SocketStatus, StackStatus, TcpStatus, TimerStatus,
+    Counter, DeviceState, DirectStatus, InterfaceStatus, KernelStatus, NodeStatus, ProcessStatus,
+    RemoteStatus, SocketState, SocketStatus, StackStatus, TcpStatus, TimerStatus,
 };

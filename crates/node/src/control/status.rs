@@ -313,6 +313,24 @@ pub struct SocketStatus {
     pub timers: Vec<TimerStatus>,
     /// TCP's state, of a connection.
     pub tcp: Option<TcpStatus>,
+    /// Where its bytes are, of a direct connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<DirectStatus>,
+}
+
+/// Facts of a direct connection, which has no TCP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectStatus {
+    /// The node's own number of the bank that it is in.
+    pub bank: u16,
+    /// Its number there.
+    pub number: u16,
+    /// Tells it from earlier ones of the number.
+    pub generation: u32,
+    /// Bytes that were sent.
+    pub bytes_sent: u64,
+    /// Bytes that the program has received.
+    pub bytes_received: u64,
 }
 
 /// A timer of a connection.
@@ -464,6 +482,24 @@ impl SocketStatus {
             shard: 0,
             timers: timers.iter().map(|timer| TimerStatus::new(timer, now)).collect(),
             tcp: Some(TcpStatus::from(info)),
+            direct: None,
+        }
+    }
+
+    /// A direct connection with `unread` bytes that the program has not read, and `unacked` that
+    /// the peer has not.
+    pub fn direct(
+        state: SocketState,
+        [local, remote]: [SocketAddr; 2],
+        [unread, unacked]: [u64; 2],
+        direct: DirectStatus,
+    ) -> Self {
+        let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Self {
+            state,
+            remote: Some(remote),
+            direct: Some(direct),
+            ..Self::listener(local, bytes(unread), bytes(unacked))
         }
     }
 
@@ -494,6 +530,7 @@ impl SocketStatus {
             shard: 0,
             timers: Vec::new(),
             tcp: None,
+            direct: None,
         }
     }
 }

@@ -1,15 +1,30 @@
 //! A bank as one process has mapped it.
 
+use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use toehold_link::mq::BankMemory;
-use toehold_shm::direct::{Directory, Ends, Half, MemoryError, PeerDirectory, PeerHalf, Side, Signals};
+use toehold_shm::direct::{
+    self, Class, Directory, Ends, Half, MemoryError, PeerDirectory, PeerHalf, Signals, Waiters,
+};
 
 use super::table::Entry;
 
 /// Descriptors of a bank, in the order of [`Bank::to_list`].
 const DESCRIPTORS: usize = 6;
+
+/// The largest rings that are mapped of another user's node.
+const FOREIGN_CLASS: Class = Class::K16;
+
+/// What all banks of a node have in common in one process.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    /// The node's directory and journal.
+    pub(crate) waiters: Waiters,
+    /// Bytes of rings that the node may have in use.
+    pub(crate) payload_bound: u64,
+}
 
 /// A bank of this node, and the side that it has in it: what a process needs to open, accept and
 /// use its connections. The rings of a connection are mapped when they are first used.
@@ -17,20 +32,58 @@ const DESCRIPTORS: usize = 6;
 pub struct Bank {
     slot: u16,
     generation: u32,
-    side: Side,
     same_user: bool,
-    half: Half,
-    peer_half: PeerHalf,
-    own_signals: Signals,
-    peer_signals: Signals,
-    ends: Ends,
-    peer_directory: PeerDirectory,
+    memory: direct::Bank,
+}
+
+/// The memory of the two sides, and of this node.
+impl Deref for Bank {
+    type Target = direct::Bank;
+
+    #[inline]
+    fn deref(&self) -> &direct::Bank {
+        &self.memory
+    }
 }
 
 impl Bank {
+    fn new(
+        entry: &Entry,
+        own: &Own,
+        (half, peer): (Half, PeerHalf),
+        (signals, peer_signals): (Signals, Signals),
+        ends: Ends,
+        peer_directory: PeerDirectory,
+    ) -> Bank {
+        Bank {
+            slot: entry.slot,
+            generation: entry.generation,
+            same_user: entry.same_user,
+            memory: direct::Bank {
+                number: entry.slot.into(),
+                side: entry.side,
+                half,
+                peer,
+                ends,
+                signals,
+                peer_signals,
+                waiters: own.waiters.clone(),
+                peer_directory,
+                class_limit: match entry.same_user {
+                    true => Class::M4,
+                    false => FOREIGN_CLASS,
+                },
+                payload_bound: own.payload_bound,
+                // No waiter sleeps on a descriptor yet.
+                ring_descriptor: Box::new(|_| {}),
+            },
+        }
+    }
+
     /// The bank with a peer, of memory that was exchanged with it. For the engine.
     pub(crate) fn with_peer(
         entry: &Entry,
+        own: &Own,
         memory: BankMemory,
         directory: &PeerDirectory,
     ) -> Result<Bank, MemoryError> {
@@ -40,41 +93,31 @@ impl Bank {
             own_signals,
             peer_signals,
         } = memory;
-        Ok(Bank {
-            slot: entry.slot,
-            generation: entry.generation,
-            side: entry.side,
-            same_user: entry.same_user,
-            ends: Ends::create("toehold-ends", own_half.incarnation())?,
-            half: own_half,
-            peer_half,
-            own_signals,
-            peer_signals,
-            peer_directory: directory.clone(),
-        })
+        let ends = Ends::create("toehold-ends", own_half.incarnation())?;
+        let (halves, signals) = ((own_half, peer_half), (own_signals, peer_signals));
+        Ok(Bank::new(entry, own, halves, signals, ends, directory.clone()))
     }
 
     /// Both sides of the bank that a node has with itself. For the engine.
     pub(crate) fn with_itself(
         entries: [&Entry; 2],
-        directory: &Directory,
+        own: &Own,
         incarnation: u64,
     ) -> Result<[Bank; 2], MemoryError> {
         let half = || Half::create("toehold-half", incarnation);
         let signals = || Signals::create("toehold-signals", incarnation);
         let ends = || Ends::create("toehold-ends", incarnation);
         let (halves, told) = ([half()?, half()?], [signals()?, signals()?]);
-        let side = |own: usize, ends| Bank {
-            slot: entries[own].slot,
-            generation: entries[own].generation,
-            side: entries[own].side,
-            same_user: true,
-            half: halves[own].clone(),
-            peer_half: halves[1 - own].as_peer(),
-            own_signals: told[own].clone(),
-            peer_signals: told[1 - own].clone(),
-            ends,
-            peer_directory: directory.as_peer(),
+        let directory: &Directory = own.waiters.directory();
+        let side = |this: usize, ends| {
+            Bank::new(
+                entries[this],
+                own,
+                (halves[this].clone(), halves[1 - this].as_peer()),
+                (told[this].clone(), told[1 - this].clone()),
+                ends,
+                directory.as_peer(),
+            )
         };
         Ok([side(0, ends()?), side(1, ends()?)])
     }
@@ -84,22 +127,17 @@ impl Bank {
     /// # Errors
     ///
     /// If they are not those of a bank, or this process has too few addresses for it.
-    pub(crate) fn open(entry: &Entry, list: Vec<OwnedFd>) -> Result<Bank, MemoryError> {
+    pub(crate) fn open(entry: &Entry, own: &Own, list: Vec<OwnedFd>) -> Result<Bank, MemoryError> {
         let list: Result<[OwnedFd; DESCRIPTORS], _> = list.try_into();
-        let [half, peer_half, own_signals, peer_signals, ends, directory] =
-            list.map_err(|_| MemoryError::Foreign)?;
-        Ok(Bank {
-            slot: entry.slot,
-            generation: entry.generation,
-            side: entry.side,
-            same_user: entry.same_user,
-            half: Half::open(half)?,
-            peer_half: PeerHalf::open(peer_half)?,
-            own_signals: Signals::open(own_signals)?,
-            peer_signals: Signals::open(peer_signals)?,
-            ends: Ends::open(ends)?,
-            peer_directory: PeerDirectory::open(directory)?,
-        })
+        let [half, peer, signals, peer_signals, ends, directory] = list.map_err(|_| MemoryError::Foreign)?;
+        Ok(Bank::new(
+            entry,
+            own,
+            (Half::open(half)?, PeerHalf::open(peer)?),
+            (Signals::open(signals)?, Signals::open(peer_signals)?),
+            Ends::open(ends)?,
+            PeerDirectory::open(directory)?,
+        ))
     }
 
     /// Copies of the descriptors, for another process of the node.
@@ -111,8 +149,8 @@ impl Bank {
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
         let all: [BorrowedFd<'_>; DESCRIPTORS] = [
             self.half.fd(),
-            self.peer_half.fd(),
-            self.own_signals.fd(),
+            self.peer.fd(),
+            self.signals.fd(),
             self.peer_signals.fd(),
             self.ends.fd(),
             self.peer_directory.fd(),
@@ -132,70 +170,38 @@ impl Bank {
         self.generation
     }
 
-    /// The side that this node has.
-    #[inline]
-    pub fn side(&self) -> Side {
-        self.side
-    }
-
     /// Whether the other side runs as the same user.
     #[inline]
     pub fn same_user(&self) -> bool {
         self.same_user
     }
-
-    /// What this side writes.
-    #[inline]
-    pub fn half(&self) -> &Half {
-        &self.half
-    }
-
-    /// What the other side writes.
-    #[inline]
-    pub fn peer_half(&self) -> &PeerHalf {
-        &self.peer_half
-    }
-
-    /// What this side is told by.
-    #[inline]
-    pub fn own_signals(&self) -> &Signals {
-        &self.own_signals
-    }
-
-    /// What the other side is told by.
-    #[inline]
-    pub fn peer_signals(&self) -> &Signals {
-        &self.peer_signals
-    }
-
-    /// What this side knows of its ends.
-    #[inline]
-    pub fn ends(&self) -> &Ends {
-        &self.ends
-    }
-
-    /// The other side's listeners and waiters.
-    #[inline]
-    pub fn peer_directory(&self) -> &PeerDirectory {
-        &self.peer_directory
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use toehold_shm::direct::{Journal, Side};
+
     use super::*;
     use crate::direct::table::tests::entry;
 
+    pub(in crate::direct) fn own() -> Own {
+        let directory = Directory::create("toehold-test", 7).unwrap();
+        let journal = Journal::create("toehold-test", 7).unwrap();
+        Own {
+            waiters: Waiters::new(directory, journal),
+            payload_bound: 1 << 20,
+        }
+    }
+
     #[test]
     fn bank_with_itself_has_halves_and_signals_crosswise() {
-        let directory = Directory::create("toehold-test", 7).unwrap();
         let entries = [entry(0, 1, Side::Opening), entry(1, 1, Side::Accepting)];
-        let banks = Bank::with_itself([&entries[0], &entries[1]], &directory, 7).unwrap();
+        let banks = Bank::with_itself([&entries[0], &entries[1]], &own(), 7).unwrap();
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
-        for (own, other) in [(0, 1), (1, 0)] {
-            assert_eq!(inode(banks[own].half.fd()), inode(banks[other].peer_half.fd()));
+        for (this, other) in [(0, 1), (1, 0)] {
+            assert_eq!(inode(banks[this].half.fd()), inode(banks[other].peer.fd()));
             assert_eq!(
-                inode(banks[own].own_signals.fd()),
+                inode(banks[this].signals.fd()),
                 inode(banks[other].peer_signals.fd())
             );
         }
@@ -205,21 +211,24 @@ mod tests {
 
     #[test]
     fn bank_given_to_another_process_is_the_same() {
-        let directory = Directory::create("toehold-test", 7).unwrap();
+        let own = own();
         let entries = [entry(0, 9, Side::Opening), entry(1, 9, Side::Accepting)];
-        let [bank, _] = Bank::with_itself([&entries[0], &entries[1]], &directory, 7).unwrap();
+        let [bank, _] = Bank::with_itself([&entries[0], &entries[1]], &own, 7).unwrap();
         let list = bank.to_list().unwrap();
-        let there = Bank::open(&entries[0], list).unwrap();
+        let there = Bank::open(&entries[0], &own, list).unwrap();
         assert_eq!(
-            (there.slot(), there.generation(), there.side()),
+            (there.slot(), there.generation(), there.side),
             (0, 9, Side::Opening)
         );
-        assert_eq!(there.half().incarnation(), 7);
+        assert_eq!(there.half.incarnation(), 7);
         let mut list = bank.to_list().unwrap();
         list.swap(0, 2);
-        assert!(Bank::open(&entries[0], list).is_err());
+        assert!(Bank::open(&entries[0], &own, list).is_err());
         let mut list = bank.to_list().unwrap();
         list.pop();
-        assert_eq!(Bank::open(&entries[0], list).unwrap_err(), MemoryError::Foreign);
+        assert_eq!(
+            Bank::open(&entries[0], &own, list).unwrap_err(),
+            MemoryError::Foreign
+        );
     }
 }

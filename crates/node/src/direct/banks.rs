@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use toehold_shm::direct::Side;
 use toehold_shm::{Change, Process};
 
-use super::bank::Bank;
+use super::bank::{Bank, Own};
 use super::table::{Addresses, BankTable, Entry, OWN};
 
 /// Banks that were mapped, by their slots. Parents give theirs to forked children.
@@ -74,14 +74,16 @@ struct Routes {
 #[derive(Debug)]
 pub(crate) struct Banks {
     table: BankTable,
+    own: Own,
     mapped: Arc<MappedBanks>,
     routes: Mutex<Routes>,
 }
 
 impl Banks {
-    pub(crate) fn new(table: BankTable, mapped: Arc<MappedBanks>) -> Banks {
+    pub(crate) fn new(table: BankTable, own: Own, mapped: Arc<MappedBanks>) -> Banks {
         Banks {
             table,
+            own,
             mapped,
             routes: Mutex::default(),
         }
@@ -117,6 +119,11 @@ impl Banks {
         self.table.get(slot)
     }
 
+    /// What all banks have in common.
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
     /// Whether the other side of a bank is there.
     #[inline]
     pub(crate) fn is_there(&self, bank: &Bank) -> bool {
@@ -133,7 +140,7 @@ impl Banks {
         if let Some(bank) = self.mapped.get(entry) {
             return Some(bank);
         }
-        let bank = Bank::open(entry, ask(entry)?).ok()?;
+        let bank = Bank::open(entry, &self.own, ask(entry)?).ok()?;
         Some(self.mapped.keep(bank))
     }
 
@@ -184,9 +191,8 @@ fn routes_of(table: &BankTable, epoch: u64) -> Routes {
 
 #[cfg(test)]
 mod tests {
-    use toehold_shm::direct::Directory;
-
     use super::*;
+    use crate::direct::bank::tests::own;
     use crate::direct::table::tests::{entry, table};
 
     fn slots(entries: &[Entry]) -> Vec<u16> {
@@ -211,7 +217,7 @@ mod tests {
     #[test]
     fn address_leads_to_banks_of_its_member() {
         let table = table();
-        let banks = Banks::new(table.clone(), Arc::default());
+        let banks = Banks::new(table.clone(), own(), Arc::default());
         assert!(banks.towards("127.0.0.1".parse().unwrap()).is_empty());
         with_own(&table);
         table.set(&entry(2, 1, Side::Opening));
@@ -235,7 +241,7 @@ mod tests {
     #[test]
     fn address_of_two_members_leads_nowhere() {
         let table = table();
-        let banks = Banks::new(table.clone(), Arc::default());
+        let banks = Banks::new(table.clone(), own(), Arc::default());
         table.set(&entry(2, 1, Side::Opening));
         let mut thief = entry(3, 1, Side::Opening);
         thief.addresses.mac = [2, 0, 0, 0, 0, 9];
@@ -248,15 +254,14 @@ mod tests {
     #[test]
     fn bank_is_mapped_once_and_again_when_another_has_its_slot() {
         let table = table();
-        let banks = Banks::new(table.clone(), Arc::default());
-        let directory = Directory::create("toehold-test", 1).unwrap();
+        let banks = Banks::new(table.clone(), own(), Arc::default());
         let make = |generation| {
             let entries = [
                 entry(0, generation, Side::Opening),
                 entry(1, generation, Side::Accepting),
             ];
             entries.iter().for_each(|entry| table.set(entry));
-            let made = Bank::with_itself([&entries[0], &entries[1]], &directory, 1);
+            let made = Bank::with_itself([&entries[0], &entries[1]], &own(), 1);
             (entries[0], made.unwrap())
         };
         let (first, [kept, _]) = make(1);
@@ -264,7 +269,7 @@ mod tests {
         let mapped = banks.map(&first, |_| kept.to_list().ok()).unwrap();
         let again = banks.map(&first, |_| panic!("it is mapped")).unwrap();
         assert!(Arc::ptr_eq(&mapped, &again));
-        let child = Banks::new(table.clone(), Arc::new(banks.mapped.of_child()));
+        let child = Banks::new(table.clone(), own(), Arc::new(banks.mapped.of_child()));
         assert!(child.map(&first, |_| None).is_some(), "the parent has mapped it");
         let (second, [kept, _]) = make(2);
         let other = banks.map(&second, |_| kept.to_list().ok()).unwrap();

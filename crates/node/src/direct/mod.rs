@@ -11,10 +11,13 @@
 //! | `published` | the listeners that peers see |
 //! | `end` | what a holder stands for |
 //! | `ports` | the ports of connecting ends |
+//! | `connect`, `accept` | how connections are opened, accepted and closed |
 //! | `counts` | what is counted |
 
+mod accept;
 mod bank;
 mod banks;
+mod connect;
 mod counts;
 mod end;
 mod ports;
@@ -26,13 +29,18 @@ mod tests;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use toehold_shm::direct::{Directory, Journal};
-use toehold_shm::{Carver, OutOfMemory};
+use toehold_shm::direct::{Directory, Journal, Waiters};
+use toehold_shm::{Carver, Doorbell, OutOfMemory};
 use toehold_stack::TcpConfig;
 
+pub(crate) use self::accept::{Closing, close, free_if_over};
 pub use self::bank::Bank;
+pub(crate) use self::bank::Own;
 pub(crate) use self::banks::{Banks, MappedBanks};
+pub use self::connect::{ConnectFailure, Opened};
+pub(crate) use self::connect::{FEW, find_listed};
 pub use self::counts::Count;
 pub(crate) use self::counts::Counts;
 pub use self::end::DirectEnd;
@@ -77,8 +85,12 @@ pub struct Direct {
     banks: Banks,
     counts: Counts,
     ports: Ports,
-    directory: Directory,
-    journal: Journal,
+    /// Ends that this process has closed.
+    closing: Closing,
+    /// In which bank the next connection is looked for first.
+    turn: AtomicUsize,
+    /// Wakes the engine's thread that makes banks.
+    engine: Arc<Doorbell>,
     /// The number of this process in the node.
     process: u16,
     ask: Box<Ask>,
@@ -88,7 +100,7 @@ impl Direct {
     pub(crate) fn new(
         banks: Banks,
         (counts, ports): (Counts, Ports),
-        (directory, journal): (Directory, Journal),
+        engine: Arc<Doorbell>,
         process: u16,
         ask: Box<Ask>,
     ) -> Direct {
@@ -96,8 +108,9 @@ impl Direct {
             banks,
             counts,
             ports,
-            directory,
-            journal,
+            closing: Closing::default(),
+            turn: AtomicUsize::new(0),
+            engine,
             process,
             ask,
         }
@@ -141,13 +154,13 @@ impl Direct {
     /// This node's listeners and waiters.
     #[inline]
     pub fn directory(&self) -> &Directory {
-        &self.directory
+        self.banks.own().waiters.directory()
     }
 
     /// What this node's threads are doing.
     #[inline]
     pub fn journal(&self) -> &Journal {
-        &self.journal
+        self.banks.own().waiters.journal()
     }
 
     /// The number of this process in the node.
@@ -156,18 +169,14 @@ impl Direct {
         self.process
     }
 
-    /// Takes a port for a connection that this process opens; `None`: none is left.
-    pub fn take_port(&self) -> Option<u16> {
-        let port = self.ports.take(self.process);
-        if port.is_none() {
-            self.count(Count::TcpPorts, 1);
-        }
-        port
+    /// This node's threads and epoll instances that wait.
+    #[inline]
+    pub fn waiters(&self) -> &Waiters {
+        &self.banks.own().waiters
     }
 
-    /// Gives a port back when its connection has ended.
-    pub fn free_port(&self, port: u16) {
-        self.ports.free(port);
+    fn next_bank(&self) -> usize {
+        self.turn.fetch_add(1, Relaxed)
     }
 
     /// Counts something.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use toehold_shm::{Carver, OutOfMemory, Words};
 use toehold_stack::TcpConfig;
@@ -70,6 +70,23 @@ impl Ports {
             owner.store(0, Release);
         }
     }
+
+    /// The ports that a process has. For the engine, after the end of the process.
+    pub(crate) fn of(&self, process: u16) -> Vec<u16> {
+        let ports = (self.first..).take(self.owners.len());
+        let is_its = |port: &u16| {
+            let owner = self.owner(*port).map(|owner| owner.load(Acquire));
+            owner == Some(process.into())
+        };
+        ports.filter(is_its).collect()
+    }
+
+    /// Lets a port be another process's.
+    pub(crate) fn hand_over(&self, port: u16, process: u16) {
+        if let Some(owner) = self.owner(port) {
+            owner.store(process.into(), Release);
+        }
+    }
 }
 
 /// Takes the upper half of a stack's ephemeral ports for direct connections.
@@ -122,10 +139,6 @@ mod tests {
         assert_eq!(ports.take(2), None);
         ports.free(first + 77);
         assert_eq!(ports.take(9), Some(first + 77));
-        for nonsense in [0, 80, FIRST, u16::MAX] {
-            ports.free(nonsense);
-        }
-        assert_eq!(ports.take(9), None);
     }
 
     #[test]
@@ -137,5 +150,20 @@ mod tests {
         assert_ne!(first, second);
         // Another process begins elsewhere.
         assert!(ports.take(3).unwrap() > second + 32);
+    }
+
+    #[test]
+    fn ports_of_a_process_are_found_and_handed_over() {
+        let ports = ports();
+        let taken = [(); 3].map(|()| ports.take(5).unwrap());
+        ports.take(6).unwrap();
+        assert_eq!(ports.of(5), taken);
+        ports.hand_over(taken[1], 1);
+        assert_eq!((ports.of(5).len(), ports.of(1)), (2, vec![taken[1]]));
+        for nonsense in [0, 80, FIRST, u16::MAX] {
+            ports.free(nonsense);
+            ports.hand_over(nonsense, 5);
+        }
+        assert_eq!(ports.of(5).len(), 2);
     }
 }

@@ -45,10 +45,21 @@ struct Record {
     flags: u32,
 }
 
+/// A listener that nothing has waited for yet.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Parked {
+    /// The word of the listener; 0: none.
+    source: u64,
+    backlog: u32,
+    flags: u32,
+}
+
 /// The records, in a region: part of a shard's state.
 #[derive(Debug)]
 pub(crate) struct Records {
     records: Table<Record>,
+    parked: Table<Parked>,
     /// By port: how many listeners there are that take no direct connections. As long as there is
     /// one, no other listener of the port takes any, lest they get what is for that one.
     kept_out: Table<u16>,
@@ -56,12 +67,15 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn bytes_needed() -> usize {
-        Table::<Record>::bytes_needed(LISTENERS) + Table::<u16>::bytes_needed(PORTS)
+        Table::<Record>::bytes_needed(LISTENERS)
+            + Table::<Parked>::bytes_needed(LISTENERS)
+            + Table::<u16>::bytes_needed(PORTS)
     }
 
     pub(crate) fn create(carver: &mut Carver) -> Result<Records, OutOfMemory> {
         Ok(Records {
             records: carver.table(LISTENERS)?,
+            parked: carver.table(LISTENERS)?,
             kept_out: carver.table(PORTS)?,
         })
     }
@@ -135,6 +149,7 @@ impl Published {
     /// A listener takes no direct connections, whatever its reason, and none of its port does
     /// before it is closed.
     pub(crate) fn keep_out(&mut self, source: Event, port: u16) {
+        self.unpark(source);
         let records = self.records.records.iter().enumerate();
         let same_port = |record: &Record| record.state == PUBLISHED && record.port == u32::from(port);
         let same_port: Vec<u16> = records
@@ -151,8 +166,49 @@ impl Published {
         }
     }
 
+    /// Lets peers know of a listener only when something [waits](Published::attend) for it:
+    /// until then its connections are for those that take them over TCP. Returns whether the
+    /// engine has queues to empty.
+    pub(crate) fn park(&mut self, source: Event) -> bool {
+        let Some(number) = self.number_of(source) else {
+            return false;
+        };
+        let free = self.records.parked.iter().position(|parked| parked.source == 0);
+        let record = self.record(number).copied();
+        if let (Some(place), Some(Record { backlog, flags, .. })) = (free, record) {
+            self.records.parked[place] = Parked {
+                source: source.word(),
+                backlog,
+                flags,
+            };
+        }
+        self.withdraw_number(number);
+        true
+    }
+
+    fn unpark(&mut self, source: Event) -> Option<Parked> {
+        let word = source.word();
+        let parked = &mut self.records.parked;
+        let parked = parked.iter_mut().find(|parked| parked.source == word)?;
+        let found = *parked;
+        parked.source = 0;
+        Some(found)
+    }
+
+    /// Something waits for a listener, which is bound to this address.
+    pub(crate) fn attend(&mut self, source: Event, address: SocketAddr) {
+        if let Some(Parked { backlog, flags, .. }) = self.unpark(source) {
+            self.publish_with(source, address, backlog, flags.into());
+        }
+    }
+
     /// Changes how many connections may wait at a listener.
     pub(crate) fn set_backlog(&mut self, source: Event, backlog: u32) {
+        let word = source.word();
+        let parked = &mut self.records.parked;
+        if let Some(parked) = parked.iter_mut().find(|parked| parked.source == word) {
+            parked.backlog = backlog;
+        }
         if let Some(number) = self.number_of(source)
             && let Some(record) = self.record(number)
         {
@@ -165,6 +221,9 @@ impl Published {
 
     /// A listener of this port is closed. Returns whether the engine has queues to empty.
     pub(crate) fn close(&mut self, source: Event, port: u16) -> bool {
+        if self.unpark(source).is_some() {
+            return false;
+        }
         match self.number_of(source) {
             Some(number) => {
                 self.withdraw_number(number);
@@ -216,6 +275,10 @@ impl Published {
     /// tells where a listener is bound, if it is open.
     pub(crate) fn mend(&mut self, bound: impl Fn(Event) -> Option<SocketAddr>) {
         self.directory.mend();
+        for parked in self.records.parked.iter_mut() {
+            let is_open = parked.source != 0 && bound(Event::from_word(parked.source)).is_some();
+            parked.source = if is_open { parked.source } else { 0 };
+        }
         let records = self.records.records.iter().enumerate();
         let known: Vec<(u16, Record)> = records
             .filter(|(_, record)| record.state == PUBLISHED)
@@ -323,6 +386,28 @@ mod tests {
         published.close(source(1), 80);
         published.publish(source(2), at(80), 7, &settings());
         assert!(peer.find(at(80), 0).is_some());
+    }
+
+    #[test]
+    fn listener_that_nothing_waits_for_is_listed_when_something_does() {
+        let Fixture { mut published, peer } = fixture();
+        published.publish(source(1), at(80), 7, &settings());
+        assert!(published.park(source(1)) && !published.park(source(1)));
+        assert_eq!(peer.find(at(80), 0), None);
+        // Another one of the port is none the worse for it.
+        published.publish(source(2), at(80), 7, &settings());
+        assert!(peer.find(at(80), 0).is_some());
+        published.close(source(2), 80);
+        published.set_backlog(source(1), 3);
+        published.attend(source(1), at(80));
+        assert_eq!(peer.find(at(80), 0).unwrap().listing.backlog, 3);
+        published.attend(source(1), at(80));
+        assert!(published.close(source(1), 80));
+        published.publish(source(3), at(81), 7, &settings());
+        published.park(source(3));
+        assert!(!published.close(source(3), 81), "it is in no queue");
+        published.attend(source(3), at(81));
+        assert_eq!(peer.find(at(81), 0), None);
     }
 
     #[test]

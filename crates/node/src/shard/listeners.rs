@@ -69,6 +69,21 @@ impl Shard {
         }
     }
 
+    /// Lets peers connect to a listener over TCP only until something waits for it.
+    pub(crate) fn park(&mut self, id: ListenerId) {
+        let published = self.published.as_mut();
+        if published.is_some_and(|published| published.park(Event::Listener(id))) {
+            self.bells.fabric.ring();
+        }
+    }
+
+    /// Something waits for a listener.
+    pub(crate) fn attend(&mut self, id: ListenerId) {
+        if let (Some(published), Ok(bound)) = (&mut self.published, self.stack.listener_addr(id)) {
+            published.attend(Event::Listener(id), bound);
+        }
+    }
+
     /// A listener is about to be closed.
     pub(super) fn unpublish(&mut self, id: ListenerId) {
         if let (Some(published), Ok(bound)) = (&mut self.published, self.stack.listener_addr(id))

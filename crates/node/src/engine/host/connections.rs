@@ -161,7 +161,8 @@ impl Connections {
             let events = events.iter();
             state.extend(events.map(|events| PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)));
             // A signal ends the sleep early, which does no harm.
-            let _ = poll(&mut state, None);
+            let timeout = self.direct.as_ref().and_then(|direct| direct.timeout());
+            let _ = poll(&mut state, timeout.as_ref());
             bell.clear();
             if self.care().is_err() || self.round().is_err() {
                 return;
@@ -205,6 +206,12 @@ impl Connections {
             handle.settle(&mut shard);
             handle.care(&mut shard);
         }
+        if let Some(direct) = &self.direct {
+            let descriptions = &self.shards.get(0).descriptions;
+            direct.close_gone(descriptions, &numbers);
+            dead.iter()
+                .for_each(|&process| direct.bury(process, descriptions));
+        }
         self.dead().retain(|process| !dead.contains(process));
         numbers.iter().for_each(|&holder| self.ports.release(holder));
         self.holders().freed.extend(numbers);
@@ -231,14 +238,14 @@ impl Connections {
         loop {
             let mut membership = self.lock(index);
             if let Some(direct) = self.direct.as_ref().filter(|_| index == 0) {
-                direct.housekeeping(&mut membership);
+                direct.housekeeping(&mut membership, &handle.descriptions);
             } else {
                 membership.housekeeping();
             }
             let changes: Vec<Change> = std::iter::from_fn(|| membership.next_change()).collect();
             drop(membership);
             let mut shard = handle.lease.lock()?;
-            if let Some(direct) = &self.direct {
+            if let Some(direct) = self.direct.as_ref().filter(|_| index == 0) {
                 direct.free_withdrawn(&mut shard);
             }
             let mut unmapped = Vec::new();

@@ -1,19 +1,41 @@
 //! The banks of a node's direct connections, as its engine has them.
 //!
 //! The engine makes the bank that the node has with itself, takes banks in that were exchanged
-//! with peers, and gives processes their descriptors. It knows nothing of bytes.
+//! with peers, and gives processes their descriptors. It closes ends that no process has any
+//! more, and what a process that has died was doing with others (`closing`).
 
-use std::collections::{BTreeMap, HashMap};
+mod closing;
+mod listing;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::Timespec;
 
 use toehold_link::mq::{BankMemory, DirectChange, DirectPeer, Membership};
-use toehold_shm::direct::{Directory, Journal, MemoryError, PeerDirectory, Side};
+use toehold_shm::direct::{
+    CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, ThreadNumber, Waiters,
+};
 
 use crate::control::Counter;
-use crate::direct::{Addresses, Bank, BankTable, Counts, Entry, OWN, SLOTS};
-use crate::shard::Shard;
+use crate::description::Descriptions;
+use crate::direct::{
+    Addresses, Bank, BankTable, Closing, Counts, Entry, FEW, OWN, Own, Ports, SLOTS, SharedWords,
+};
+
+use super::ENGINE;
+
+/// Closed ends that one round looks at.
+const REAPS: usize = 256;
+
+/// When to look again at ends whose other sides are still to be closed, and at queues of closed
+/// listeners.
+const AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
 
 /// A peer, as its membership names it: slot and generation there.
 type PeerId = (u16, u16);
@@ -23,9 +45,13 @@ type PeerId = (u16, u16);
 pub(super) struct Banks {
     table: BankTable,
     counts: Counts,
-    directory: Directory,
-    journal: Journal,
+    ports: Ports,
+    own: Own,
+    /// The line of the journal of the engine's thread that closes. It is that thread's alone.
+    thread: ThreadNumber,
     state: Mutex<State>,
+    /// Ends that the engine has closed.
+    closing: Closing,
 }
 
 #[derive(Debug)]
@@ -33,6 +59,8 @@ struct State {
     /// By slot.
     banks: BTreeMap<u16, Kept>,
     peers: HashMap<PeerId, Peer>,
+    /// Numbers of listeners whose queues were emptied once since they were closed.
+    emptied: BTreeSet<u16>,
     /// The last that was given to a bank. It does not come again in a life of the node.
     generation: u32,
 }
@@ -46,7 +74,7 @@ struct Peer {
 #[derive(Debug)]
 struct Kept {
     entry: Entry,
-    bank: Bank,
+    bank: Arc<Bank>,
     /// `None`: the node itself.
     peer: Option<PeerId>,
 }
@@ -61,6 +89,22 @@ impl State {
         (OWN.len() as u16..SLOTS as u16).find(|slot| !self.banks.contains_key(slot))
     }
 
+    /// Peers to which another bank is to be opened, since few numbers of those there are are free.
+    fn full_peers(&self) -> Vec<PeerId> {
+        let mut free: HashMap<PeerId, usize> = HashMap::new();
+        let opening = self
+            .banks
+            .values()
+            .filter(|kept| kept.entry.side == Side::Opening);
+        for kept in opening.filter(|kept| !kept.entry.is_gone) {
+            if let Some(peer) = kept.peer {
+                *free.entry(peer).or_default() += CONNECTIONS.saturating_sub(kept.bank.ends.in_use());
+            }
+        }
+        let full = free.into_iter().filter(|(_, free)| *free < FEW);
+        full.map(|(peer, _)| peer).collect()
+    }
+
     fn room(&self) -> usize {
         SLOTS.saturating_sub(self.banks.len())
     }
@@ -73,15 +117,21 @@ impl Banks {
     ///
     /// If the system refuses memory or descriptors.
     pub(super) fn begin(
-        (table, counts): (BankTable, Counts),
-        directory: &Directory,
-        own: Addresses,
+        (table, counts, ports): SharedWords,
+        (directory, payload_bound): (&Directory, u64),
+        addresses: Addresses,
         life: u64,
     ) -> Result<Banks, MemoryError> {
         let journal = Journal::create("toehold-journal", life)?;
+        let thread = journal.claim(ENGINE).ok_or(MemoryError::Foreign)?;
+        let own = Own {
+            waiters: Waiters::new(directory.clone(), journal),
+            payload_bound,
+        };
         let mut state = State {
             banks: BTreeMap::new(),
             peers: HashMap::new(),
+            emptied: BTreeSet::new(),
             generation: 0,
         };
         let generation = state.next_generation();
@@ -91,14 +141,14 @@ impl Banks {
             side,
             same_user: true,
             is_gone: false,
-            addresses: own,
+            addresses,
         });
-        let banks = Bank::with_itself([&entries[0], &entries[1]], directory, life)?;
+        let banks = Bank::with_itself([&entries[0], &entries[1]], &own, life)?;
         for (entry, bank) in entries.into_iter().zip(banks) {
             table.set(&entry);
             let kept = Kept {
                 entry,
-                bank,
+                bank: Arc::new(bank),
                 peer: None,
             };
             state.banks.insert(entry.slot, kept);
@@ -106,9 +156,11 @@ impl Banks {
         Ok(Banks {
             table,
             counts,
-            directory: directory.clone(),
-            journal,
+            ports,
+            own,
+            thread,
             state: Mutex::new(state),
+            closing: Closing::default(),
         })
     }
 
@@ -118,7 +170,8 @@ impl Banks {
 
     /// What a process attaches to: the directory, then the journal.
     pub(super) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
-        let all = [self.directory.fd(), self.journal.fd()];
+        let waiters = &self.own.waiters;
+        let all = [waiters.directory().fd(), waiters.journal().fd()];
         all.into_iter().map(|fd| fd.try_clone_to_owned()).collect()
     }
 
@@ -132,7 +185,8 @@ impl Banks {
 
     /// Has the membership of the node's first shard do what has come up, and takes in what that
     /// means for direct connections.
-    pub(super) fn housekeeping(&self, membership: &mut Membership) {
+    pub(super) fn housekeeping(&self, membership: &mut Membership, descriptions: &Descriptions) {
+        self.closing.reap(self.thread, &self.ports, REAPS);
         membership.set_bank_room(self.lock().room());
         membership.housekeeping();
         while let Some(change) = membership.next_direct_change() {
@@ -141,6 +195,17 @@ impl Banks {
                 membership.disconnect(slot, generation);
             }
         }
+        let mut state = self.lock();
+        self.sweep(&mut state, descriptions);
+        for (slot, generation) in state.full_peers() {
+            membership.open_bank(slot, generation);
+        }
+    }
+
+    /// How long the engine's thread may sleep, if it has ends or queues to look at again.
+    pub(super) fn timeout(&self) -> Option<Timespec> {
+        let is_waiting = self.closing.len() > 0 || !self.lock().emptied.is_empty();
+        is_waiting.then_some(AGAIN)
     }
 
     /// Takes a change in. The error is a peer with which a bank could not be made.
@@ -188,10 +253,10 @@ impl Banks {
             is_gone: false,
             addresses: addresses_of(&known.about),
         };
-        let bank = Bank::with_peer(&entry, memory, &known.directory).ok()?;
+        let bank = Bank::with_peer(&entry, &self.own, memory, &known.directory).ok()?;
         let kept = Kept {
             entry,
-            bank,
+            bank: Arc::new(bank),
             peer: Some(peer),
         };
         state.banks.insert(slot, kept);
@@ -206,35 +271,25 @@ impl Banks {
         for kept in banks.filter(|kept| kept.peer == Some(peer)) {
             kept.entry.is_gone = true;
             self.table.set(&kept.entry);
+            // Whatever waits for the peer looks, and finds that it has gone.
+            self.rouse(&kept.bank);
         }
-        self.sweep(state);
     }
 
     /// Forgets banks whose peers have gone and of which no process has an end any more.
-    fn sweep(&self, state: &mut State) {
+    fn sweep(&self, state: &mut State, descriptions: &Descriptions) {
+        if state.banks.values().all(|kept| !kept.entry.is_gone) {
+            return;
+        }
+        let held: BTreeSet<u16> = descriptions.direct_ends().map(|end| end.slot).collect();
         let table = &self.table;
         state.banks.retain(|slot, kept| {
-            let stays = !kept.entry.is_gone;
+            let stays = !kept.entry.is_gone || held.contains(slot);
             if !stays {
                 table.clear(*slot);
             }
             stays
         });
-    }
-
-    /// Frees the numbers of listeners that were closed.
-    pub(super) fn free_withdrawn(&self, shard: &mut Shard) {
-        let Some(published) = &mut shard.published else {
-            return;
-        };
-        for number in published.withdrawn() {
-            published.free(number);
-        }
-    }
-
-    /// A process of the node has ended.
-    pub(super) fn forget(&self, process: u16) {
-        self.counts.forget(process);
     }
 
     /// What is counted of direct connections.

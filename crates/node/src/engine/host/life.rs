@@ -30,8 +30,8 @@ use super::relay::{Forward, Messenger, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
-use crate::control::{Counter, peers};
-use crate::direct::{Addresses, BankTable, Counts, Published};
+use crate::control::{Counter, SocketStatus, peers};
+use crate::direct::{Addresses, Published, SharedWords};
 use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::fabric::Fabric;
@@ -145,13 +145,14 @@ impl Life {
         }
         let ways = Arc::new(Shards::new(handles).ok_or(NodeError::OneQueue)?);
         let direct = match (direct, &common.directory) {
-            (Some((table, counts)), Some(directory)) => {
+            (Some(shared), Some(directory)) => {
                 let own = Addresses {
                     ipv4: config.ipv4.map(|(address, _)| address),
                     ipv6: config.ipv6.map(|(address, _)| address),
                     mac: config.hardware_address(),
                 };
-                let banks = Banks::begin((table, counts), directory, own, life)?;
+                let payload_bound = config.payload_memory as u64;
+                let banks = Banks::begin(shared, (directory, payload_bound), own, life)?;
                 Some(Arc::new(banks))
             }
             _ => None,
@@ -247,6 +248,14 @@ impl Life {
         self.direct.as_ref()?.descriptors(slot, generation)
     }
 
+    /// The direct connections that programs have.
+    pub(super) fn direct_sockets(&self) -> Vec<SocketStatus> {
+        let descriptions = &self.shards.get(0).descriptions;
+        self.direct
+            .as_ref()
+            .map_or_else(Vec::new, |direct| direct.sockets(descriptions))
+    }
+
     /// What the node's processes count of direct connections.
     pub(super) fn direct_counters(&self) -> Vec<Counter> {
         let processes = self.processes.numbers();
@@ -317,9 +326,6 @@ impl Life {
         drop(seized);
         // It may have died between marking a thread and waking it.
         self.rouse_all();
-        if let Some(direct) = &self.direct {
-            direct.forget(process);
-        }
         self.fabric.bury(process);
         burial
     }
@@ -489,7 +495,7 @@ struct Made {
     handle: ShardHandle,
     membership: Membership,
     /// Of the first shard of a node with direct connections.
-    direct: Option<(BankTable, Counts)>,
+    direct: Option<SharedWords>,
 }
 
 impl Common<'_> {
@@ -528,7 +534,8 @@ impl Common<'_> {
         };
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
         let (direct, records) = pieces.direct.map_or((None, None), |pieces| {
-            (Some((pieces.table, pieces.counts)), Some(pieces.records))
+            let shared = (pieces.table, pieces.counts, pieces.ports);
+            (Some(shared), Some(pieces.records))
         });
         let directory = self.directory.clone();
         shard.published = records

@@ -479,7 +479,11 @@ impl Host for StackHost {
     }
 
     fn sockets(&self) -> Vec<SocketStatus> {
-        let sockets = self.look(|life| look::sockets(&life.shards));
+        let sockets = self.look(|life| {
+            let mut sockets = look::sockets(&life.shards)?;
+            sockets.extend(life.direct_sockets());
+            Some(sockets)
+        });
         sockets.unwrap_or_default()
     }
 

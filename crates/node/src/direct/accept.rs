@@ -1,0 +1,192 @@
+//! Accepting direct connections, and closing them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toehold_shm::direct::{Beginning, ConnectionId, ListenerId, Record, Side, Step, ThreadNumber};
+
+use super::Direct;
+use super::bank::Bank;
+use super::connect::{Opened, place};
+use super::counts::Count;
+use super::ports::Ports;
+use super::table::Entry;
+use crate::clock;
+
+/// Ends that were closed here and whose other sides were not, of which a call looks at so many.
+const LOOKS: usize = 8;
+
+/// Connections of one bank that a call refuses at most.
+const REFUSALS: usize = 64;
+
+/// Ends that were closed, until the other side has closed its end as well: only then their
+/// numbers, ports and memory are free.
+#[derive(Debug, Default)]
+pub(crate) struct Closing(Mutex<VecDeque<(Arc<Bank>, ConnectionId)>>);
+
+impl Closing {
+    pub(crate) fn push(&self, bank: &Arc<Bank>, connection: ConnectionId) {
+        let mut closing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        closing.push_back((Arc::clone(bank), connection));
+    }
+
+    /// Frees what is over of up to `looks` ends, those that were closed first.
+    pub(crate) fn reap(&self, thread: ThreadNumber, ports: &Ports, looks: usize) {
+        for _ in 0..looks {
+            let next = {
+                let mut closing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                closing.pop_front()
+            };
+            let Some((bank, connection)) = next else { return };
+            if !free_if_over(thread, &bank, connection, ports) {
+                self.push(&bank, connection);
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Frees number, port and memory of an end, if both sides have closed the connection. Returns
+/// `false` if the other side has not.
+pub(crate) fn free_if_over(
+    thread: ThreadNumber,
+    bank: &Bank,
+    connection: ConnectionId,
+    ports: &Ports,
+) -> bool {
+    let Ok(end) = bank.end(connection) else {
+        return true;
+    };
+    if bank.ends.generation(connection.number) != connection.generation {
+        // It was freed before.
+        return true;
+    }
+    if !end.is_over() {
+        return false;
+    }
+    let record = bank.half.record(connection.number, connection.generation);
+    let released = end.release(thread).unwrap_or(false);
+    if released && bank.side == Side::Opening {
+        bank.ends.free(connection);
+        if let Some(record) = record {
+            ports.free(record.local.port());
+        }
+    }
+    true
+}
+
+impl Direct {
+    /// Takes the next connection that waits for a listener of this node, in whichever bank, and
+    /// makes this side's end of it. `None`: none waits.
+    pub fn accept(&self, thread: ThreadNumber, listener: ListenerId, window: u64) -> Option<Opened> {
+        let entries = self.banks.accepting();
+        let count = entries.len().max(1);
+        let first = self.next_bank() % count;
+        let in_turn = entries.iter().cycle().skip(first).take(entries.len());
+        for entry in in_turn {
+            let Some(bank) = self.map(vec![*entry]).pop() else {
+                continue;
+            };
+            for _ in 0..REFUSALS {
+                if !bank.has_waiting(listener) {
+                    break;
+                }
+                match self.take(thread, &bank, entry, listener, window) {
+                    Taken::Nothing => break,
+                    Taken::Refused => {}
+                    Taken::Opened(opened) => return Some(opened),
+                }
+            }
+        }
+        None
+    }
+
+    fn take(
+        &self,
+        thread: ThreadNumber,
+        bank: &Arc<Bank>,
+        entry: &Entry,
+        listener: ListenerId,
+        window: u64,
+    ) -> Taken {
+        // What is taken next is not known before: the journal names the bank, and then the end.
+        let none = ConnectionId {
+            number: 0,
+            generation: 0,
+        };
+        let begun = bank.journal().begin(thread, place(bank, none), Step::Take);
+        let Some((connection, theirs)) = bank.take(listener, self.process) else {
+            bank.journal().end(thread, begun);
+            return Taken::Nothing;
+        };
+        let ends = [theirs.remote, theirs.local];
+        let record = Record {
+            local: ends[0],
+            remote: ends[1],
+            listener: None,
+            options: 0,
+            opened_ns: clock::now().0,
+            ..theirs
+        };
+        let mut opened = Opened::new(Arc::clone(bank), connection, ends, (thread, begun));
+        opened.go_on(Step::Take);
+        let began = bank
+            .begin(thread, connection.number, &Beginning { record, window })
+            .is_ok();
+        if began && self.may_come(entry, ends) {
+            self.count(Count::Accepted, 1);
+            return Taken::Opened(opened);
+        }
+        if began {
+            self.count(Count::Offences, 1);
+            self.close(thread, bank, connection, true);
+        } else {
+            // Its peer waits until this process, or the engine, has memory.
+            self.count(Count::TcpMemory, 1);
+            self.closing.push(bank, connection);
+        }
+        opened.held();
+        Taken::Refused
+    }
+
+    /// Whether the fabric gave the other side the address that it says a connection comes from,
+    /// and this node the one that it goes to.
+    fn may_come(&self, entry: &Entry, [local, remote]: [SocketAddr; 2]) -> bool {
+        let own = self.banks.entry(super::OWN[0]).map(|own| own.addresses);
+        let is_own = |ip| own.is_some_and(|own| own.has(ip));
+        let is_itself = super::OWN.contains(&entry.slot);
+        match local.ip().is_loopback() {
+            true => is_itself && remote.ip().is_loopback(),
+            false => is_own(local.ip()) && entry.addresses.has(remote.ip()),
+        }
+    }
+
+    /// Closes an end for its last holder: with a reset if bytes were not received, or `abort`.
+    pub fn close(&self, thread: ThreadNumber, bank: &Arc<Bank>, connection: ConnectionId, abort: bool) {
+        close(thread, bank, connection, abort);
+        if !free_if_over(thread, bank, connection, &self.ports) {
+            self.closing.push(bank, connection);
+        }
+        self.closing.reap(thread, &self.ports, LOOKS);
+    }
+}
+
+enum Taken {
+    Nothing,
+    Refused,
+    Opened(Opened),
+}
+
+/// Closes an end. What a signal handler of the same thread has interrupted is closed by the engine.
+pub(crate) fn close(thread: ThreadNumber, bank: &Bank, connection: ConnectionId, abort: bool) {
+    if bank.ends.generation(connection.number) != connection.generation {
+        return;
+    }
+    if let Ok(end) = bank.end(connection) {
+        let _ = end.close(thread, abort);
+    }
+}

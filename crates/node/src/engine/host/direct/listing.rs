@@ -1,0 +1,55 @@
+//! The direct connections of a node, as `toehold sockets` lists them.
+
+use toehold_shm::direct::{ConnectionId, StreamState};
+
+use super::Banks;
+use crate::control::{DirectStatus, SocketState, SocketStatus};
+use crate::description::Descriptions;
+use crate::direct::DirectEnd;
+
+impl Banks {
+    /// The connections that programs have. One of which the memory cannot be mapped is left out.
+    pub(in crate::engine::host) fn sockets(&self, descriptions: &Descriptions) -> Vec<SocketStatus> {
+        let held = descriptions.direct_holders();
+        let status = |(holder, end)| {
+            let mut status = self.socket(end)?;
+            if let Some(description) = descriptions.of(holder) {
+                (status.inode, status.cookie) = description.names();
+                status.ipv6 |= description.is_ipv6();
+            }
+            Some(status)
+        };
+        held.filter_map(status).collect()
+    }
+
+    fn socket(&self, end: DirectEnd) -> Option<SocketStatus> {
+        let DirectEnd {
+            slot,
+            number,
+            generation,
+        } = end;
+        let bank = self.bank(slot)?;
+        let record = bank.half.record(number, generation)?;
+        let there = bank.end(ConnectionId { number, generation }).ok()?;
+        let look = there.look();
+        let state = match look.peer {
+            StreamState::Open => SocketState::Estab,
+            StreamState::Fin(_) => SocketState::CloseWait,
+            StreamState::Reset(_) => SocketState::Closed,
+        };
+        let direct = DirectStatus {
+            bank: slot,
+            number,
+            generation,
+            bytes_sent: there.sent(),
+            bytes_received: there.received(),
+        };
+        let queues = [look.readable, there.unread_by_peer()];
+        let mut status = SocketStatus::direct(state, [record.local, record.remote], queues, direct);
+        status.process = bank
+            .ends
+            .owner(number)
+            .and_then(|owner| u16::try_from(owner.get()).ok());
+        Some(status)
+    }
+}
