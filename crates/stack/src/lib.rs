@@ -38,7 +38,7 @@ pub use socket::{
     Change, CommonSettings, CongestionState, ConnectionId, Details, Event, Info, ListenerId, Placement,
     Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption, Timer, TimerKind,
 };
-pub use tcp::{Damaged, EarlyData, EarlyDataFailure, MOST_WHOLE, State};
+pub use tcp::{Damaged, EarlyData, EarlyDataFailure, MOST_WHOLE, NetworkReport, State};
 pub use time::Instant;
 pub use tuple::{Address, FourTuple};
 

@@ -5,7 +5,7 @@ use super::addresses;
 use super::egress::Message as Outgoing;
 use super::ethernet::{Arrival, dropped};
 use super::headers::HOP_LIMIT;
-use super::ingress::{IcmpError, IcmpErrorKind};
+use super::ingress::{IcmpError, IcmpErrorKind, IcmpOrigin};
 use super::{Ingress, Ip};
 use crate::counters::Counters;
 use crate::tuple::{Address, FourTuple};
@@ -57,7 +57,12 @@ impl Ip {
             return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         }
         if !matches!(message.message(), icmpv4::Message::EchoRequest { .. }) {
-            return self.error_v4(&message.message(), counters);
+            let origin = IcmpOrigin {
+                from: addresses::from_v4(view.src()),
+                kind: self.scratch[start],
+                code: self.scratch[start + 1],
+            };
+            return self.error_v4(&message.message(), origin, counters);
         }
         if self.beside_kernel {
             return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
@@ -134,7 +139,14 @@ impl Ip {
                     self.scratch = scratch;
                     return self.answer_echo_v6(arrival, view, (start, end), counters);
                 }
-                other => self.error_v6(&other, counters),
+                other => {
+                    let origin = IcmpOrigin {
+                        from: addresses::from_v6(view.src()),
+                        kind: scratch[start],
+                        code: scratch[start + 1],
+                    };
+                    self.error_v6(&other, origin, counters)
+                }
             },
         };
         self.scratch = scratch;
@@ -193,7 +205,12 @@ impl Ip {
     }
 
     /// An error, perhaps about a segment of this stack.
-    fn error_v4<'a>(&self, message: &icmpv4::Message<'_>, counters: &mut Counters) -> Ingress<'a> {
+    fn error_v4<'a>(
+        &self,
+        message: &icmpv4::Message<'_>,
+        origin: IcmpOrigin,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
         use icmpv4::Message::{DestinationUnreachable, ParameterProblem, TimeExceeded};
         let (original, kind) = match *message {
             DestinationUnreachable { code, mtu, original } => (original, unreachable_v4(code, mtu)),
@@ -204,10 +221,15 @@ impl Ip {
             // Source quench and whatever else there is.
             _ => (&[][..], None),
         };
-        self.error(Quote::v4(original).ok(), kind, counters)
+        self.error(Quote::v4(original).ok(), kind, origin, counters)
     }
 
-    fn error_v6<'a>(&self, message: &icmpv6::Message<'_>, counters: &mut Counters) -> Ingress<'a> {
+    fn error_v6<'a>(
+        &self,
+        message: &icmpv6::Message<'_>,
+        origin: IcmpOrigin,
+        counters: &mut Counters,
+    ) -> Ingress<'a> {
         use icmpv6::Message::{DestinationUnreachable, PacketTooBig, ParameterProblem, TimeExceeded};
         let (original, kind) = match *message {
             DestinationUnreachable { code, original } => (original, unreachable_v6(code)),
@@ -219,7 +241,7 @@ impl Ip {
             ParameterProblem { original, .. } => (original, Some(IcmpErrorKind::ParameterProblem)),
             _ => (&[][..], None),
         };
-        self.error(Quote::v6(original).ok(), kind, counters)
+        self.error(Quote::v6(original).ok(), kind, origin, counters)
     }
 
     /// Turns a quoted packet round into a connection of this stack.
@@ -229,6 +251,7 @@ impl Ip {
         &self,
         quote: Option<Quote>,
         kind: Option<IcmpErrorKind>,
+        origin: IcmpOrigin,
         counters: &mut Counters,
     ) -> Ingress<'a> {
         let (Some(quote), Some(kind)) = (quote, kind) else {
@@ -257,7 +280,12 @@ impl Ip {
             local_port: quote.src_port,
             remote_port: quote.dst_port,
         };
-        Ingress::IcmpError(IcmpError { tuple, seq, kind })
+        Ingress::IcmpError(IcmpError {
+            tuple,
+            seq,
+            kind,
+            origin,
+        })
     }
 }
 

@@ -64,6 +64,19 @@ pub(crate) struct IcmpError {
     pub(crate) seq: Seq,
     /// What happened to it.
     pub(crate) kind: IcmpErrorKind,
+    /// The message itself.
+    pub(crate) origin: IcmpOrigin,
+}
+
+/// An ICMP error as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IcmpOrigin {
+    /// Who sent it: any host on the way.
+    pub(crate) from: Address,
+    /// The message's type.
+    pub(crate) kind: u8,
+    /// The message's code.
+    pub(crate) code: u8,
 }
 
 /// Kinds of ICMP errors TCP hears of.

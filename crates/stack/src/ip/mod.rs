@@ -45,7 +45,7 @@ mod waiting;
 mod tests;
 
 pub(crate) use headers::{HOP_LIMIT, set_hops};
-pub(crate) use ingress::{IcmpError, IcmpErrorKind, Ingress, TcpPacket};
+pub(crate) use ingress::{IcmpError, IcmpErrorKind, IcmpOrigin, Ingress, TcpPacket};
 pub(crate) use path::{NeighborEvent, Path, PathState};
 
 use crate::config::Config;

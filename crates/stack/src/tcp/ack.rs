@@ -167,7 +167,9 @@ impl Tcp {
         // In slow start half of the window is use enough: a retransmission that is all of the window
         // after a timeout, for one, lets it grow.
         //= RFC 7661 §4.3 (a window is validated if at least half of it was used)
-        let used = pcb.outstanding().saturating_add(progress.acked);
+        //= RFC 7661 §4.2 (what counts is the most that was in flight in a round trip)
+        let peak = self.flights.get(pcb.flight).map_or(0, |flight| flight.peak);
+        let used = pcb.outstanding().saturating_add(progress.acked).max(peak);
         let half = pcb.congestion.in_slow_start() && pcb.congestion.cwnd() / 2 < used;
         pcb.congestion.on_ack(congestion::Ack {
             now: cx.now,

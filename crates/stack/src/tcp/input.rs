@@ -273,8 +273,10 @@ impl Tcp {
         };
         //= RFC 5461 §4.1 (a hard error ends only an attempt; elsewhere it is soft)
         match self.pcbs[index].state() {
-            State::SynSent => self.finish(index, Some(error)),
-            State::SynReceived if self.pcbs[index].listener == NONE => self.finish(index, Some(error)),
+            State::SynSent => self.refused_by_network(index, error, &about.origin),
+            State::SynReceived if self.pcbs[index].listener == NONE => {
+                self.refused_by_network(index, error, &about.origin);
+            }
             // The peer of a half-open connection cannot be reached: nobody waits for it.
             State::SynReceived
                 if !self.pcbs[index].is_fast_open() && ends_half_open(about.tuple.remote.is_ipv4(), kind) =>

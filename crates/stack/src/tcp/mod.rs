@@ -39,6 +39,7 @@ mod probes;
 mod ranges;
 mod records;
 mod reply;
+mod report;
 mod retransmit;
 mod room;
 pub(crate) mod rtt;
@@ -61,6 +62,7 @@ pub use fast_open_client::{EarlyData, EarlyDataFailure};
 pub use mend::Damaged;
 pub use pcb::State;
 pub(crate) use pcb::{Pcb, Repair, RetransmitTimer, flag, urgent as urgent_state};
+pub use report::NetworkReport;
 pub(crate) use retransmit::DUPLICATE_THRESHOLD;
 pub use room::MOST_WHOLE;
 pub(crate) use timers::user_timeout_at;
@@ -76,6 +78,7 @@ use self::memory::Thresholds;
 use self::ranges::Range;
 use self::records::RecordEnd;
 use self::reply::Reply;
+use self::report::Report;
 use self::rtt::RtoBounds;
 use self::sent::{Flight, Sent};
 use self::time_wait::{Flow, Flows, TimeWaits};
@@ -157,6 +160,8 @@ pub(crate) struct Tcp {
     ranges: Slab<Range>,
     /// A record for each control block.
     cold: Table<Cold>,
+    /// Another record for each, of errors that ended an attempt to connect.
+    reports: Table<Report>,
     record_ends: Slab<RecordEnd>,
     pub(crate) payload: Payload,
     thresholds: Thresholds,
@@ -202,6 +207,7 @@ impl Tcp {
             + Slab::<Limbo>::bytes_needed(config.connections)
             + Slab::<Range>::bytes_needed(range_capacity(config))
             + Table::<Cold>::bytes_needed(config.connections as usize)
+            + Table::<Report>::bytes_needed(config.connections as usize)
             + Slab::<RecordEnd>::bytes_needed(records::CAPACITY)
             + Payload::bytes_needed_with(
                 config.payload_blocks,
@@ -244,6 +250,7 @@ impl Tcp {
             limbo: carver.slab(config.connections)?,
             ranges: carver.slab(range_capacity(config))?,
             cold: carver.table(config.connections as usize)?,
+            reports: carver.table(config.connections as usize)?,
             record_ends: carver.slab(records::CAPACITY)?,
             demux: Demultiplexer::create(
                 carver,

@@ -356,6 +356,9 @@ impl Tcp {
             }
         }
         pcb.snd_nxt = end;
+        if pcb.snd_una.ge(flight.peak_end) || pcb.outstanding() > flight.peak {
+            (flight.peak, flight.peak_end) = (pcb.outstanding(), end);
+        }
         if flags.contains(Flags::PSH) {
             flight.pushed = end;
         }

@@ -101,6 +101,9 @@ pub(super) struct Flight {
     /// 1 once anything was sent again in this repair.
     pub(super) repaired: u16,
     pub(super) prr: Prr,
+    /// The most that was in flight at once since what is up to `peak_end` was sent.
+    pub(super) peak: u32,
+    pub(super) peak_end: Seq,
 }
 
 impl Flight {
@@ -119,6 +122,8 @@ impl Flight {
             judged: 0,
             repaired: 0,
             prr: Prr::new(0, 0),
+            peak: 0,
+            peak_end: start,
         }
     }
 }

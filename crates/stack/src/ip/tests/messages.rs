@@ -212,6 +212,7 @@ fn error_of(local: IpAddr, remote: IpAddr, kind: IcmpErrorKind) -> Came {
         tuple,
         seq: Seq(0x0102_0304),
         kind,
+        origin: NO_ORIGIN,
     })
 }
 

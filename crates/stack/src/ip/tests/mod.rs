@@ -10,6 +10,7 @@ mod membership;
 mod messages;
 mod neighbors;
 
+use super::ingress::IcmpOrigin;
 use super::*;
 use crate::config::Config;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -74,6 +75,13 @@ impl Transmitter for Wire {
         Ok(())
     }
 }
+
+/// In place of who sent an error, which is looked at elsewhere.
+const NO_ORIGIN: IcmpOrigin = IcmpOrigin {
+    from: Address::UNSPECIFIED,
+    kind: 0,
+    code: 0,
+};
 
 /// What came of a frame, in a form that outlives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +202,10 @@ fn came(ingress: Ingress<'_>) -> Came {
                 bytes,
             }
         }
-        Ingress::IcmpError(error) => Came::Error(error),
+        Ingress::IcmpError(error) => Came::Error(IcmpError {
+            origin: NO_ORIGIN,
+            ..error
+        }),
         Ingress::Reassembled(frame) => Came::Reassembled(frame.into_vec()),
         Ingress::Whole(frame) => Came::Whole(frame.into_vec()),
         Ingress::Kernel => Came::Kernel,
