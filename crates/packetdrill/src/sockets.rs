@@ -9,8 +9,8 @@ use libc::{AF_INET, AF_INET6, c_int};
 use toehold_posix::address::Passed;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_stack::{
-    ConnectionId, ListenerId, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption,
-    State as TcpState,
+    ConnectionId, ListenerId, NetworkReport, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError,
+    SocketOption, State as TcpState,
 };
 
 /// What has become of a socket.
@@ -324,6 +324,16 @@ impl State {
             socket.completions.add(info.bytes_acked + queued);
         }
         Ok(())
+    }
+
+    /// Takes what the network said of an attempt to connect that it ended.
+    pub(crate) fn take_report(&mut self, fd: i32) -> Outcome<Option<(NetworkReport, c_int)>> {
+        let socket = self.descriptors.socket(fd)?;
+        let Kind::Connected(id) = socket.kind else {
+            return Ok(None);
+        };
+        let report = self.stack.take_report(id)?;
+        Ok(report.map(|report| (report, socket.domain)))
     }
 
     /// Moves sends that are acknowledged to the queue of reports.

@@ -7,7 +7,7 @@ use core::net::Ipv4Addr;
 
 use toehold_packetdrill::{Interface, packetdrill_interface_init};
 use toehold_wire::tcp::{FastOpen, Flags, Header, Options, Seq, View};
-use toehold_wire::{checksum, ipv4, protocol, tcp};
+use toehold_wire::{checksum, icmpv4, ipv4, protocol, tcp};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -369,4 +369,90 @@ fn connect_with_known_cookie_leaves_the_syn_to_the_first_bytes() {
     game.inject(Flags::SYN | Flags::ACK, 0, 1, 0, with_mss(None));
     game.expect(Flags::ACK | Flags::PSH, 1, 100, 1);
     assert_eq!(game.options(fd) & SYN_DATA, 0);
+}
+
+/// The beginning of a packet, where it was to go, and the control message behind its head.
+type Told = (Vec<u8>, Vec<u8>, Vec<u8>);
+
+impl Game {
+    /// Puts an ICMP error of a router in, about the stack's SYN.
+    fn inject_unreachable(&self, router: Ipv4Addr) {
+        let mut original = [0; 28];
+        ipv4::Header {
+            protocol: protocol::TCP,
+            payload_len: 24,
+            ..ipv4::Header::new(LOCAL, REMOTE)
+        }
+        .emit(&mut original);
+        let seq = self.isn.expect("a SYN came first").0;
+        original[20..22].copy_from_slice(&self.ports.0.to_be_bytes());
+        original[22..24].copy_from_slice(&self.ports.1.to_be_bytes());
+        original[24..].copy_from_slice(&seq.to_be_bytes());
+        let message = icmpv4::Message::DestinationUnreachable {
+            code: icmpv4::unreachable::HOST,
+            mtu: 0,
+            original: &original,
+        };
+        let mut packet = [0; 20 + 8 + 28];
+        let len = message.emit(&mut packet[20..]);
+        icmpv4::set_checksum(&mut packet[20..20 + len], 0);
+        ipv4::Header {
+            protocol: protocol::ICMPV4,
+            payload_len: len as u16,
+            ..ipv4::Header::new(router, LOCAL)
+        }
+        .emit(&mut packet);
+        // SAFETY: the packet is readable for its length.
+        let outcome =
+            unsafe { (self.table.netdev_send)(self.table.userdata, packet.as_ptr().cast(), packet.len()) };
+        assert_eq!(outcome, 0);
+    }
+
+    /// What the error queue tells.
+    fn error_queue(&self, fd: c_int) -> Result<Told, c_int> {
+        let (mut quoted, mut name, mut control) = ([0_u8; 100], [0_u8; 28], [0_usize; 16]);
+        let mut part = libc::iovec {
+            iov_base: quoted.as_mut_ptr().cast(),
+            iov_len: quoted.len(),
+        };
+        // SAFETY: zeroes are a message.
+        let mut message = unsafe { core::mem::zeroed::<libc::msghdr>() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        (message.msg_name, message.msg_namelen) = (name.as_mut_ptr().cast(), name.len() as u32);
+        (message.msg_control, message.msg_controllen) =
+            (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+        // SAFETY: the message and what it refers to live during the call.
+        let received =
+            unsafe { (self.table.recvmsg)(self.table.userdata, fd, &raw mut message, libc::MSG_ERRQUEUE) };
+        let received = outcome(received)? as usize;
+        assert_eq!(message.msg_flags, libc::MSG_ERRQUEUE);
+        let told: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let head = size_of::<libc::cmsghdr>();
+        Ok((
+            quoted[..received].to_vec(),
+            name[..message.msg_namelen as usize].to_vec(),
+            told[head..message.msg_controllen as usize].to_vec(),
+        ))
+    }
+}
+
+#[test]
+fn error_queue_tells_once_who_ended_the_attempt() {
+    let mut game = Game::new();
+    let fd = game.socket();
+    assert_eq!(game.connect(fd), Err(libc::EINPROGRESS));
+    game.expect(Flags::SYN, 0, 0, 0);
+    assert_eq!(game.error_queue(fd), Err(libc::EAGAIN));
+    game.inject_unreachable(Ipv4Addr::new(192, 168, 0, 9));
+    let (quoted, name, told) = game.error_queue(fd).unwrap();
+    assert_eq!(quoted[..2], game.ports.0.to_be_bytes());
+    assert_eq!(name[2..8], [0, 80, 192, 0, 2, 1]);
+    assert_eq!(told[..4], libc::EHOSTUNREACH.to_ne_bytes());
+    assert_eq!(told[4..8], [2, 3, 1, 0]);
+    assert_eq!(told[20..24], [192, 168, 0, 9]);
+    assert_eq!(game.error_queue(fd), Err(libc::EAGAIN));
+    assert_eq!(
+        outcome(game.send(fd, 1, libc::MSG_NOSIGNAL)),
+        Err(libc::EHOSTUNREACH)
+    );
 }

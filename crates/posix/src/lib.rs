@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod errno;
+pub mod extended_error;
 pub mod info;
 pub mod memory;
 pub mod message;

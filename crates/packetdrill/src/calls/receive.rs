@@ -7,7 +7,8 @@ use crate::sockets::{Direction, patience_of};
 use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use toehold_posix::errno::{Errno, Outcome};
-use toehold_posix::message;
+use toehold_posix::{address, extended_error, message};
+use toehold_stack::NetworkReport;
 
 /// Control message that says how much is left to read.
 const TCP_CM_INQ: c_int = 36;
@@ -121,6 +122,10 @@ unsafe fn receive_message(node: &Node, fd: c_int, into: &mut msghdr, flags: c_in
 ///
 /// The message's control area is valid for its length.
 unsafe fn receive_report(node: &Node, fd: c_int, into: &mut msghdr) -> Outcome<usize> {
+    if let Some((report, domain)) = node.call(|state| state.take_report(fd))? {
+        // SAFETY: as this function's own.
+        return unsafe { receive_network_report(&report, domain, into) };
+    }
     let (report, domain) = node.call(|state| {
         state.update_completions(fd)?;
         let socket = state.descriptors.socket(fd)?;
@@ -143,4 +148,21 @@ unsafe fn receive_report(node: &Node, fd: c_int, into: &mut msghdr) -> Outcome<u
         )
     };
     Ok(0)
+}
+
+/// # Safety
+///
+/// The message's parts and areas are valid for their lengths.
+unsafe fn receive_network_report(report: &NetworkReport, domain: c_int, into: &mut msghdr) -> Outcome<usize> {
+    let name = extended_error::name(report, domain);
+    // SAFETY: as this function's own.
+    unsafe {
+        let parts = message::parts(into.msg_iov, into.msg_iovlen)?;
+        let taken = report.quoted.len().min(message::room(parts)?);
+        message::scatter(&report.quoted[..taken], parts);
+        into.msg_flags = libc::MSG_ERRQUEUE;
+        address::write_bytes(&name, into.msg_name.cast(), &raw mut into.msg_namelen);
+        message::put_controls(into, &[extended_error::control(report, domain)]);
+        Ok(taken)
+    }
 }
