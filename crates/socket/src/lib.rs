@@ -32,6 +32,6 @@ pub use toehold_link::impair::{ImpairSettings, Impairments};
 pub use toehold_node::fabric::Fabric;
 pub use toehold_node::{AttachError, Description, NodeConfig, NodeError, Placement, Relayed, local_tcp};
 pub use toehold_stack::{
-    CongestionAlgorithm, CongestionState, Counters, DemuxStrategy, Details, Info, Readiness, Settings,
-    SocketOption, State, TcpConfig,
+    CongestionAlgorithm, CongestionState, Counters, DemuxStrategy, Details, Info, NetworkReport, Readiness,
+    Settings, SocketOption, State, TcpConfig,
 };

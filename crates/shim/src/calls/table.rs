@@ -91,7 +91,7 @@ pub(super) const CALLS: &[Call] = &[
         "sendto",
         "send __send sendto",
         Carried,
-        "MSG_FASTOPEN connects on the node first.",
+        "With MSG_FASTOPEN the first bytes leave with the SYN.",
         "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node every_call_says_on_a_connection_what_the_kernels_says",
     ),
     call(
@@ -99,7 +99,7 @@ pub(super) const CALLS: &[Call] = &[
         "sendmsg",
         "sendmsg",
         Carried,
-        "MSG_FASTOPEN connects on the node first.",
+        "With MSG_FASTOPEN the first bytes leave with the SYN.",
         "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node messages_are_what_the_kernels_are every_call_says_on_a_connection_what_the_kernels_says",
     ),
     call(
@@ -107,7 +107,7 @@ pub(super) const CALLS: &[Call] = &[
         "sendmmsg",
         "sendmmsg",
         Carried,
-        "MSG_FASTOPEN connects on the node first.",
+        "With MSG_FASTOPEN the first bytes leave with the SYN.",
         "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node every_call_says_on_a_connection_what_the_kernels_says",
     ),
     call(

@@ -8,11 +8,12 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::memory::is_beyond;
 use toehold_posix::message::put_controls;
+use toehold_posix::{address, extended_error};
 
 use super::{count, on_stream, parts_of, room, rooms};
 use crate::inside::is_inside;
 use crate::memory::is_writable;
-use crate::socket::Stream;
+use crate::socket::{Stream, scatter};
 use crate::{diagnosis, next, rights, start};
 
 /// `read(2)`.
@@ -343,6 +344,10 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
         return Err(Errno::INVAL);
     }
     let count = parts_of(message)?;
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // SAFETY: it is one of the program's messages.
+        return unsafe { receive_report(stream, message, count) };
+    }
     let received = match discards(flags) {
         true => {
             // SAFETY: it is one of the program's messages.
@@ -370,6 +375,35 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
         message.msg_controllen = 0;
     }
     Ok(received)
+}
+
+/// What the network said of an attempt to connect, which is taken once.
+///
+/// # Safety
+///
+/// It is one of the program's messages, with so many parts.
+unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) -> Outcome<ssize_t> {
+    // SAFETY: the caller says so.
+    let mut rooms = unsafe { rooms(message.msg_iov, count) }?;
+    let report = stream.take_report()?;
+    let received = scatter(&report.quoted, &mut rooms);
+    message.msg_flags = libc::MSG_ERRQUEUE;
+    if received < report.quoted.len() {
+        message.msg_flags |= libc::MSG_TRUNC;
+    }
+    let name = extended_error::name(&report, stream.domain);
+    if is_writable(message.msg_name.cast::<u8>(), message.msg_namelen as usize) {
+        // SAFETY: the program's room for a name is as it says.
+        unsafe { address::write_bytes(&name, message.msg_name.cast(), &raw mut message.msg_namelen) };
+    }
+    let controls = [extended_error::control(&report, stream.domain)];
+    if is_writable(message.msg_control.cast::<u8>(), message.msg_controllen) {
+        // SAFETY: the program's room for control messages is as it says.
+        unsafe { put_controls(message, &controls) };
+    } else {
+        message.msg_controllen = 0;
+    }
+    Ok(received as ssize_t)
 }
 
 /// One flag of messages is the kernel's own.

@@ -15,7 +15,7 @@ use crate::answer::{answer, errno, outcome};
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
-use crate::socket::{Found, Fresh, Listener, Mode, Stream, plain};
+use crate::socket::{Found, Fresh, Listener, Mode, Pace, Stream, plain};
 use crate::usage::{Counter, count};
 use crate::{cancel, inherited, next, relay, signals, start, table};
 
@@ -206,16 +206,15 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: as there.
-    match unsafe { connect_on_node(fd, to, len, false) } {
+    match unsafe { connect_on_node(fd, to, len, Pace::Waits) } {
         Some(outcome) => answer(outcome),
         // SAFETY: what is not ours is as it was.
         None => unsafe { connect_in_kernel(fd, to, len) },
     }
 }
 
-/// Connects the socket for a call that sends with MSG_FASTOPEN. The stack has no cookie of any server, so the
-/// connection is set up before it carries data, as the kernel does at its first contact with one.
-/// `None`: the kernel does it.
+/// Begins to connect the socket for a call that sends with MSG_FASTOPEN, whose first bytes leave with the SYN if the
+/// server's cookie is known. `None`: the kernel does it.
 ///
 /// # Safety
 ///
@@ -226,7 +225,7 @@ pub(super) unsafe fn connect_to_send(
     flags: c_int,
 ) -> Option<Outcome<c_int>> {
     let is_carried = |file: &File| matches!(file.kind, Kind::Fresh(_) | Kind::Stream(_));
-    table::get(fd).filter(|file| is_carried(file) && !is_inside())?;
+    let file = table::get(fd).filter(|file| is_carried(file) && !is_inside())?;
     // SAFETY: the program passes an address of that length.
     if let Ok(Passed::Unspecified) = unsafe { read_address(to, len) } {
         return Some(Err(Errno(libc::EOPNOTSUPP)));
@@ -234,9 +233,16 @@ pub(super) unsafe fn connect_to_send(
     if !has_fast_open() {
         return Some(Err(Errno(libc::EOPNOTSUPP)));
     }
-    let at_once = flags & libc::MSG_DONTWAIT != 0;
+    if file.stream().is_some_and(Stream::is_deferred) {
+        return Some(Ok(0));
+    }
+    let pace = match &file.kind {
+        Kind::Fresh(_) => Pace::WithData,
+        _ if flags & libc::MSG_DONTWAIT != 0 => Pace::AtOnce,
+        _ => Pace::Waits,
+    };
     // SAFETY: as there.
-    unsafe { connect_on_node(fd, to, len, at_once) }
+    unsafe { connect_on_node(fd, to, len, pace) }
 }
 
 /// Whether the system lets its programs open connections with data (`tcp_fastopen` in tcp(7)).
@@ -277,7 +283,7 @@ unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c
     done
 }
 
-/// Connects the socket on the node; a call that is `at_once` does not wait for it, whatever the socket's mode.
+/// Connects the socket on the node.
 /// `None`: the connection is the kernel's.
 ///
 /// # Safety
@@ -287,12 +293,12 @@ unsafe fn connect_on_node(
     fd: c_int,
     to: *const sockaddr,
     len: socklen_t,
-    at_once: bool,
+    pace: Pace,
 ) -> Option<Outcome<c_int>> {
     signals::begin();
     loop {
         // SAFETY: as there.
-        let outcome = unsafe { connect_once(fd, (to, len), at_once) };
+        let outcome = unsafe { connect_once(fd, (to, len), pace) };
         if matches!(outcome, Some(Err(_))) {
             give_up(fd);
         }
@@ -326,7 +332,7 @@ fn give_up(fd: c_int) {
 unsafe fn connect_once(
     fd: c_int,
     (to, len): (*const sockaddr, socklen_t),
-    at_once: bool,
+    pace: Pace,
 ) -> Option<Outcome<c_int>> {
     let file = table::get(fd).filter(|_| !is_inside())?;
     let _inside = Inside::enter();
@@ -348,11 +354,11 @@ unsafe fn connect_once(
     };
     match (&file.kind, to) {
         (Kind::Fresh(fresh), _) if fresh.is_attempted() => None,
-        (Kind::Fresh(fresh), Ok(to)) => connect_fresh(fresh, (&file, fd), to, at_once),
+        (Kind::Fresh(fresh), Ok(to)) => connect_fresh(fresh, (&file, fd), to, pace),
         // Of one that is connected, it does not matter where to.
-        (Kind::Stream(stream), to) => match stream.connect_again(at_once) {
+        (Kind::Stream(stream), to) => match stream.connect_again(pace == Pace::AtOnce) {
             Ok(true) => match to {
-                Ok(to) => connect_anew(stream, (&file, fd), to, at_once),
+                Ok(to) => connect_anew(stream, (&file, fd), to, pace),
                 Err(errno) => Some(Err(errno)),
             },
             Ok(false) => Some(Ok(0)),
@@ -396,14 +402,14 @@ fn connect_anew(
     stream: &Stream,
     (file, fd): (&File, c_int),
     to: SocketAddr,
-    at_once: bool,
+    pace: Pace,
 ) -> Option<Outcome<c_int>> {
     let file = match stream.dissolve(file, fd, false) {
         Ok(file) => file,
         Err(errno) => return Some(Err(errno)),
     };
     match &file.kind {
-        Kind::Fresh(fresh) => connect_fresh(fresh, (&file, fd), to, at_once),
+        Kind::Fresh(fresh) => connect_fresh(fresh, (&file, fd), to, pace),
         _ => None,
     }
 }
@@ -412,7 +418,7 @@ fn connect_fresh(
     fresh: &Fresh,
     (file, fd): (&File, c_int),
     to: SocketAddr,
-    at_once: bool,
+    pace: Pace,
 ) -> Option<Outcome<c_int>> {
     let counter = match (fresh.may_leave(fd), node::route(to)) {
         (true, Route::Node) => Counter::Connected,
@@ -431,9 +437,9 @@ fn connect_fresh(
     }
     // The program's own descriptor is there already, and the call is not left in the middle.
     let _deaf = cancel::Deaf::new();
-    match fresh.connect(file, fd, to, at_once) {
+    match fresh.connect(file, fd, to, pace) {
         // The engine was killed, as was found out while this waited.
-        Err(Errno::NETDOWN) if node::is_there() => connect_lost(fd, to, at_once),
+        Err(Errno::NETDOWN) if node::is_there() => connect_lost(fd, to, pace),
         // The library finds no room for one of its own.
         Err(Errno::MFILE | Errno::NFILE) if node::is_kernels_too(to) => {
             count(Counter::NoNode, 1);
@@ -448,10 +454,10 @@ fn connect_fresh(
 
 /// Connects once more what has begun in a life of the node's that is over.
 #[cold]
-fn connect_lost(fd: c_int, to: SocketAddr, at_once: bool) -> Option<Outcome<c_int>> {
+fn connect_lost(fd: c_int, to: SocketAddr, pace: Pace) -> Option<Outcome<c_int>> {
     let file = table::get(fd)?;
     match file.stream() {
-        Some(stream) => connect_anew(stream, (&file, fd), to, at_once),
+        Some(stream) => connect_anew(stream, (&file, fd), to, pace),
         None => Some(Err(Errno::NETDOWN)),
     }
 }

@@ -20,6 +20,17 @@ use super::{Found, History, Stream, plain, replace};
 use crate::file::File;
 use crate::{next, node, relay, table};
 
+/// How a call connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// It waits, unless the socket says otherwise.
+    Waits,
+    /// It does not wait, whatever the socket says.
+    AtOnce,
+    /// It sends, and the SYN waits for its bytes.
+    WithData,
+}
+
 /// A TCP socket of which it is not known yet who will have it.
 pub(crate) struct Fresh {
     pub(crate) domain: c_int,
@@ -180,6 +191,12 @@ impl Fresh {
         own.collect()
     }
 
+    /// Whether the program has asked for `connect` to leave the SYN to the first bytes (TCP_FASTOPEN_CONNECT).
+    fn opens_early(&self) -> bool {
+        let asked = self.history.switch(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
+        asked == Some(true)
+    }
+
     /// The last that is not the stack's affair.
     pub(super) fn other_options(&self) -> Vec<Meaning> {
         self.history.other_meanings()
@@ -238,20 +255,15 @@ impl Fresh {
         }
     }
 
-    /// Connects it to an address of the node's part of the world. A call that is `at_once` does not wait.
-    pub(crate) fn connect(
-        &self,
-        file: &File,
-        number: c_int,
-        to: SocketAddr,
-        at_once: bool,
-    ) -> Outcome<c_int> {
+    /// Connects it to an address of the node's part of the world.
+    pub(crate) fn connect(&self, file: &File, number: c_int, to: SocketAddr, pace: Pace) -> Outcome<c_int> {
         let begin = |local: Option<SocketAddr>| {
             node::with(|node| {
                 let options = ConnectOptions {
                     local,
                     timeout: None,
                     settings: Some(self.settings(node)?),
+                    with_data: pace == Pace::WithData,
                 };
                 TcpStream::begin(node, &target(to), &options).map_err(Errno::from)
             })
@@ -285,7 +297,10 @@ impl Fresh {
         let made = replace(file, number, stream)?;
         crate::epoll::moved(file, &made);
         let connected = match made.stream() {
-            Some(stream) => stream.finish_connect(nonblocking || at_once),
+            Some(stream) if pace == Pace::WithData || (self.opens_early() && stream.is_deferred()) => {
+                Ok(stream.note_deferred())
+            }
+            Some(stream) => stream.finish_connect(nonblocking || pace == Pace::AtOnce),
             None => Err(Errno::BADF),
         };
         if let Some(owner) = owner {

@@ -6,6 +6,7 @@
 
 mod behind;
 mod dissolve;
+mod early;
 mod forwarded;
 mod found;
 mod fresh;
@@ -20,9 +21,10 @@ mod stamps;
 mod stream;
 
 pub(crate) use behind::Behind;
+pub(crate) use early::scatter;
 pub(crate) use forwarded::Forwarded;
 pub(crate) use found::Found;
-pub(crate) use fresh::Fresh;
+pub(crate) use fresh::{Fresh, Pace};
 use history::{History, Legacy};
 pub(crate) use listener::Listener;
 pub(crate) use mode::Mode;

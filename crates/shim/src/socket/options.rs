@@ -15,7 +15,8 @@ use toehold_posix::address;
 use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::table::{Fate, fate};
 use toehold_posix::options::{
-    Meaning, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, TCP_INQ, TCP_NOTSENT_LOWAT, meaning, said_of_buffer,
+    Meaning, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, TCP_FASTOPEN_NO_COOKIE, TCP_INQ, TCP_NOTSENT_LOWAT, meaning,
+    said_of_buffer,
 };
 use toehold_socket::{SocketOption, State};
 
@@ -131,7 +132,7 @@ impl Stream {
             // No socket of the node's has a protocol above, whether the kernel's could have.
             (IPPROTO_TCP, libc::TCP_ULP) if !value.is_empty() => return Err(Errno::NOENT),
             // Of a socket that is not connected.
-            (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => return Err(Errno::INVAL),
+            (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_NO_COOKIE) => return Err(Errno::INVAL),
             (IPPROTO_TCP, libc::TCP_QUEUE_SEQ) if value.len() >= size_of::<c_int>() => {
                 return Err(Errno::PERM);
             }

@@ -12,6 +12,7 @@ use toehold_posix::message::Control;
 use toehold_posix::options::{Meaning, TCP_INQ};
 use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 
+use super::early::scatter;
 use super::fresh::limit;
 use super::stamps::Stamps;
 use super::{Fresh, History, Legacy, plain};
@@ -56,6 +57,8 @@ pub(crate) struct Stream {
     /// The family that the program asked for.
     pub(crate) domain: c_int,
     mode: AtomicU8,
+    /// The SYN may wait for what this process sends.
+    pub(super) deferred: AtomicBool,
     /// Another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
     pub(super) history: History,
@@ -69,6 +72,7 @@ impl Stream {
             inner,
             domain,
             mode: AtomicU8::new(mode::UNSURE),
+            deferred: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             history,
             last: Mutex::new(None),
@@ -202,12 +206,12 @@ impl Stream {
         }
     }
 
-    fn note_connected(&self) -> c_int {
+    pub(super) fn note_connected(&self) -> c_int {
         self.set_phase(marks::CONNECTED);
         0
     }
 
-    fn note_failed(&self, errno: Errno) -> Errno {
+    pub(super) fn note_failed(&self, errno: Errno) -> Errno {
         self.set_phase(marks::FAILED);
         errno
     }
@@ -255,6 +259,8 @@ impl Stream {
         match self.phase() {
             marks::CONNECTED => Err(Errno::ISCONN),
             marks::FAILED => Ok(true),
+            // As far as the program can know it is.
+            _ if self.inner.is_deferred() => Err(Errno::ISCONN),
             _ if self.is_connecting() => match self.finish_connect(at_once || self.is_nonblocking()) {
                 Err(Errno::INPROGRESS) => Err(Errno::ALREADY),
                 finished => finished.map(|_| false),
@@ -368,7 +374,8 @@ impl Stream {
     #[cold]
     fn receive_specially(&self, buffers: &mut [IoSliceMut<'_>], flags: c_int) -> Outcome<isize> {
         if flags & libc::MSG_ERRQUEUE != 0 {
-            return Err(Errno::AGAIN);
+            let report = self.take_report()?;
+            return Ok(scatter(&report.quoted, buffers) as isize);
         }
         if flags & libc::MSG_OOB != 0 {
             let mut nowhere = IoSliceMut::new(&mut []);
@@ -433,23 +440,33 @@ impl Stream {
     /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.
     #[inline]
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
-        if flags & libc::MSG_FASTOPEN != 0 {
-            self.open_again(flags & libc::MSG_DONTWAIT != 0)?;
+        if flags & libc::MSG_FASTOPEN != 0 || self.deferred.load(Relaxed) {
+            return self.send_first(buffers, flags);
         }
-        let options = SendOptions {
-            urgent: flags & libc::MSG_OOB != 0,
-            more: flags & libc::MSG_MORE != 0,
-            end_of_record: flags & libc::MSG_EOR != 0,
-            nonblocking: flags & libc::MSG_DONTWAIT != 0,
-        };
+        self.send_more(buffers, flags)
+    }
+
+    #[inline]
+    pub(super) fn send_more(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
+        let options = Self::send_options(flags);
         let sent = self.inner.send_with(buffers, options).map_err(Errno::from)?;
         count(Counter::BytesSent, sent as u64);
         Ok(sent as isize)
     }
 
+    #[inline]
+    pub(super) fn send_options(flags: c_int) -> SendOptions {
+        SendOptions {
+            urgent: flags & libc::MSG_OOB != 0,
+            more: flags & libc::MSG_MORE != 0,
+            end_of_record: flags & libc::MSG_EOR != 0,
+            nonblocking: flags & libc::MSG_DONTWAIT != 0,
+        }
+    }
+
     /// MSG_FASTOPEN is to connect first.
     #[cold]
-    fn open_again(&self, at_once: bool) -> Outcome<()> {
+    pub(super) fn open_again(&self, at_once: bool) -> Outcome<()> {
         match self.connect_again(at_once)? {
             // Without an address to connect to.
             true => Err(Errno::INVAL),

@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use toehold_node::Operation;
-use toehold_stack::{ReceiveFlags, SendFlags};
+use toehold_stack::{NetworkReport, ReceiveFlags, SendFlags, State};
 
 use super::TcpStream;
 use super::connection::Connection;
@@ -155,6 +156,67 @@ impl TcpStream {
         }
     }
 
+    /// Whether the SYN waits for what the program sends, see [`TcpStream::send_first`].
+    pub fn is_deferred(&self) -> bool {
+        let deferred = self.connection.with(|shard, id| Ok(shard.stack.is_deferred(id)));
+        deferred.unwrap_or(false)
+    }
+
+    /// Sends the first bytes of a stream whose SYN has waited for them ([`ConnectOptions::with_data`],
+    /// [`SocketOption::FastOpenConnect`]): those that the SYN may carry go with it. If the call waits, the others follow
+    /// once the handshake is done.
+    ///
+    /// [`ConnectOptions::with_data`]: super::ConnectOptions::with_data
+    /// [`SocketOption::FastOpenConnect`]: crate::SocketOption::FastOpenConnect
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpStream::connect`]. EINPROGRESS: the attempt has begun, and carries none of the bytes.
+    pub fn send_first(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
+        let len: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let offered = first_bytes(buffers);
+        let waits = !options.nonblocking && self.connection.waits();
+        let flags = SendFlags {
+            urgent: options.urgent,
+            more: options.more,
+            end_of_record: options.end_of_record,
+        };
+        let sent = self.connection.send_with_syn(&offered, flags, waits && len > 0)?;
+        if !waits {
+            return if sent > 0 {
+                Ok(sent)
+            } else {
+                Err(Errno::INPROGRESS.into())
+            };
+        }
+        match self.finish_connect(self.write_timeout()?) {
+            Ok(()) => {}
+            // It goes on.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && self.is_connecting() => {
+                return if sent > 0 {
+                    Ok(sent)
+                } else {
+                    Err(Errno::INPROGRESS.into())
+                };
+            }
+            Err(error) => return Err(error),
+        }
+        let rest = behind(buffers, sent);
+        if rest.is_empty() {
+            return Ok(sent);
+        }
+        match self.send_with(&rest, options) {
+            Ok(more) => Ok(sent + more),
+            Err(_) if sent > 0 => Ok(sent),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_connecting(&self) -> bool {
+        self.info()
+            .is_ok_and(|info| matches!(info.state, State::SynSent | State::SynReceived))
+    }
+
     /// Has a piece of what is to be sent, of `len` bytes at most, written by `fill` where it waits
     /// to be sent, instead of copied there: by a `read` of a file, say. `fill` is called once at
     /// most, with places for some bytes; it says how many it has written, from the first on, and
@@ -195,6 +257,15 @@ impl TcpStream {
             drop(shard);
             result.ok_or_else(timed_out)?.map_err(from_socket)
         })
+    }
+
+    /// Takes what the network said of an attempt to connect that it ended. `None`: nothing, or it was taken before.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkDown` if the node is gone.
+    pub fn take_report(&self) -> io::Result<Option<NetworkReport>> {
+        self.connection.with(|shard, id| shard.stack.take_report(id))
     }
 
     /// Ends the connection, of which the peer sees a reset, and with it all calls that wait for it, in all
@@ -245,4 +316,26 @@ fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
         rest = later;
     }
     bytes.len() - rest.len()
+}
+
+/// No SYN carries more.
+const MOST_WITH_SYN: usize = 1 << 16;
+
+/// The first of these bytes, as many as a SYN may carry.
+fn first_bytes(buffers: &[IoSlice<'_>]) -> Vec<u8> {
+    let bytes = buffers.iter().flat_map(|buffer| buffer.iter().copied());
+    bytes.take(MOST_WITH_SYN).collect()
+}
+
+/// What is left of buffers behind so many bytes.
+fn behind<'a>(buffers: &'a [IoSlice<'_>], mut skipped: usize) -> Vec<IoSlice<'a>> {
+    let mut rest = Vec::new();
+    for buffer in buffers {
+        let skip = skipped.min(buffer.len());
+        skipped -= skip;
+        if skip < buffer.len() {
+            rest.push(IoSlice::new(&buffer[skip..]));
+        }
+    }
+    rest
 }

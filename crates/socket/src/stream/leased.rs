@@ -180,6 +180,23 @@ impl Connection {
         })
     }
 
+    /// Sends with the SYN, which has waited for these bytes, what it may carry; `waits`: the caller waits to send more.
+    #[cold]
+    pub(super) fn send_with_syn(&self, bytes: &[u8], flags: SendFlags, waits: bool) -> io::Result<usize> {
+        self.node.node.contain(|| {
+            let mut shard = self.enter_free(Direction::Send)?;
+            let sent = match shard.stack.send(self.id, bytes, flags) {
+                Err(error) if must_wait(error) => 0,
+                sent => sent.map_err(from_socket)?,
+            };
+            if waits && sent < bytes.len() {
+                shard.stack.note_waiting_sender(self.id);
+            }
+            self.sent(&mut shard);
+            Ok(sent)
+        })
+    }
+
     /// As many whole segments as make one super-frame.
     pub(super) fn piece(&self, shard: &Shard) -> usize {
         let segment = shard

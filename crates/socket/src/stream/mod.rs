@@ -47,6 +47,8 @@ pub struct ConnectOptions {
     pub timeout: Option<Duration>,
     /// Settings from the start, see [`Node::default_settings`].
     pub settings: Option<Settings>,
+    /// The SYN leaves with the first bytes, see [`TcpStream::send_first`].
+    pub with_data: bool,
 }
 
 impl TcpStream {
@@ -143,7 +145,12 @@ impl TcpStream {
             shard.tick();
             let now = shard.now;
             let settings = options.settings.unwrap_or_else(|| shard.stack.default_settings());
-            let begun = shard.stack.connect(now, options.local, *addr, &settings);
+            let begun = match options.with_data {
+                true => shard
+                    .stack
+                    .connect_with_data(now, options.local, *addr, &settings),
+                false => shard.stack.connect(now, options.local, *addr, &settings),
+            };
             let id = begun.map_err(from_socket)?;
             shard.respond();
             // The question for the peer's hardware address is no output of TCP's.

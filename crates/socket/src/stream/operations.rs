@@ -24,6 +24,8 @@ impl Operation for Connect {
 
     fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output> {
         match shard.stack.state(self.id) {
+            // It waits for what the program sends.
+            Ok(State::SynSent) if shard.stack.is_deferred(self.id) => Some(Ok(())),
             Ok(State::SynSent | State::SynReceived) => None,
             Ok(State::Closed) => Some(match shard.stack.take_error(self.id) {
                 Ok(None) => Err(SocketError::ConnectionAborted),

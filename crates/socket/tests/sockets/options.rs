@@ -1,9 +1,9 @@
 //! Options do what they say.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::time::Duration;
 
-use toehold_socket::{ConnectOptions, Keepalive, SocketOption, State, TcpListener, TcpStream};
+use toehold_socket::{ConnectOptions, Keepalive, SendOptions, SocketOption, State, TcpListener, TcpStream};
 
 use crate::support::{connect, connect_to, pair, pattern, stepwise_pair, within};
 
@@ -67,6 +67,7 @@ fn settings_before_the_handshake() {
             local: Some("10.0.0.2:5555".parse().unwrap()),
             timeout: Some(Duration::from_secs(10)),
             settings: Some(settings),
+            ..ConnectOptions::default()
         };
         let (client, server) = std::thread::scope(|scope| {
             let accepted = scope.spawn(|| listener.accept().unwrap().0);
@@ -78,6 +79,38 @@ fn settings_before_the_handshake() {
         assert_eq!(client.local_addr().unwrap(), options.local.unwrap());
         let segment = server.info().unwrap().segment_size;
         assert!((400..=500).contains(&segment), "{segment}");
+    });
+}
+
+#[test]
+fn first_bytes_travel_with_the_syn_once_the_cookie_is_known() {
+    //= RFC 7413 §4.1.3
+    within(20, || {
+        let nodes = pair();
+        let listener = TcpListener::bind(&nodes[0], "10.0.0.1:0").unwrap();
+        listener.set_option(SocketOption::FastOpen(4)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let options = ConnectOptions {
+            with_data: true,
+            ..ConnectOptions::default()
+        };
+        let bytes = pattern(50_000);
+        for is_known in [false, true] {
+            std::thread::scope(|scope| {
+                let accepted = scope.spawn(|| {
+                    let mut got = vec![0; bytes.len()];
+                    listener.accept().unwrap().0.read_exact(&mut got).unwrap();
+                    got
+                });
+                let client = TcpStream::connect_with(&nodes[1], &addr, &options).unwrap();
+                assert!(client.is_deferred());
+                let parts = [&bytes[..1], &[], &bytes[1..]].map(IoSlice::new);
+                let sent = client.send_first(&parts, SendOptions::default()).unwrap();
+                assert_eq!(sent, bytes.len());
+                assert_eq!(client.details().unwrap().early_data.taken, is_known);
+                assert_eq!(accepted.join().unwrap(), bytes);
+            });
+        }
     });
 }
 

@@ -187,6 +187,62 @@ fn fast_open_mptcp_and_dissolved_sockets_connect_on_the_node() {
     });
 }
 
+/// What the client of `early.py` says, to which a server's cookie is known, or not yet.
+fn says_of_early_bytes(is_known: bool) -> String {
+    let first = match is_known {
+        true => "first 1000 (True, True, True, 0)",
+        false => "first 1000 (False, True, False, 1)",
+    };
+    let rest = "next 1000 (True, True, True, 0)
+again EISCONN
+no wait True (True, True, True, 0)
+parts 1000 (True, True, True, 0)
+long 200000 (True, True, True, 0)
+plain 1000 (False, True, False, 2)
+refused ECONNREFUSED
+connected None ENOTCONN EISCONN
+True 1
+written 1000 (True, True, True, 0) True
+no wait None EAGAIN 1000 (True, True, True, 0)
+of a child (True, True, True, 0)
+refused None ECONNREFUSED
+without 1000 (True, True, True, 0)
+EINVAL EINVAL
+";
+    format!("{first}\n{rest}")
+}
+
+/// On nodes alone: over the kernel it is the administrator of the system who says whether listeners take early bytes.
+#[test]
+#[ignore = "needs python3"]
+fn first_bytes_travel_with_the_syn_once_a_cookie_is_known() {
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    place.file("said.py", include_str!("said.py"));
+    let early = place.file("early.py", include_str!("early.py"));
+    let ports = [place.port, free_port(), free_port(), free_port()].map(|port| port.to_string());
+    let [takes, plain, free, none] = &ports;
+    let _server = place.serve(&["python3", &early, "serve", place.address(), takes, plain, free]);
+    for port in [plain, free] {
+        place.await_listener(port.parse().unwrap());
+    }
+    // The second process finds the cookie that the first has left.
+    for is_known in [false, true] {
+        let said = place.says(&[
+            "python3",
+            &early,
+            "ask",
+            place.address(),
+            takes,
+            plain,
+            free,
+            none,
+        ]);
+        assert_eq!(said, says_of_early_bytes(is_known));
+    }
+}
+
 #[test]
 #[ignore = "needs cc"]
 #[cfg(target_arch = "x86_64")]
