@@ -244,14 +244,14 @@ fn what_xdp_cannot_do_is_said_or_done_in_another_way() {
     lan.fabrics.succeeds("down lan");
     let refused = lan.fabrics.fails(&format!("{start} --xdp zero-copy"));
     assert!(
-        refused.contains("AF_XDP without copies is not to be had"),
+        refused.contains("AF_XDP without copies is not available"),
         "{refused}"
     );
     // What is best is then the other way, and it is said why.
     lan.uplink("", 2);
     let shown = lan.fabrics.succeeds("stat lan");
     assert!(
-        shown.contains("through a packet socket (AF_XDP without copies is not to be had"),
+        shown.contains("through a packet socket (AF_XDP without copies is not available"),
         "{shown}"
     );
 }

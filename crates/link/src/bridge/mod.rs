@@ -12,7 +12,7 @@
 
 mod direction;
 mod held;
-mod rest;
+mod spin;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use self::direction::Direction;
-use self::rest::{Spin, wait};
+use self::spin::{Spin, wait};
 pub use self::statistics::BridgeStatistics;
 use crate::Link;
 use crate::steering::Steering;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use toehold_shm::ring::segment::Segment;
 
+use super::liveness::Liveness;
 use super::peer::{Peer, Taken};
-use super::vigil::Vigil;
 use super::{IvshmemError, IvshmemPeerInfo, IvshmemSettings, IvshmemStatistics};
 use crate::address_table::AddressTable;
 use crate::{
@@ -46,7 +46,7 @@ pub struct IvshmemLink {
     peers: Vec<Peer>,
     /// Hardware addresses learnt behind the peers, by index in `peers`.
     learned: AddressTable,
-    vigil: Vigil,
+    liveness: Liveness,
     /// Index of the peer whose turn is next.
     next: usize,
     private: Box<[u8; MIN_PRIVATE]>,
@@ -90,7 +90,7 @@ impl IvshmemLink {
             life: 0,
             peers: Vec::new(),
             learned: AddressTable::default(),
-            vigil: Vigil::new(members),
+            liveness: Liveness::new(members),
             next: 0,
             private: Box::new([0; MIN_PRIVATE]),
             changes: VecDeque::new(),

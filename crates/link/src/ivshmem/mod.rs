@@ -27,17 +27,17 @@
 
 mod error;
 mod link;
+mod liveness;
 mod peer;
 mod record;
 mod settings;
 mod statistics;
 #[cfg(test)]
 mod tests;
-mod vigil;
 
 pub use self::error::IvshmemError;
 pub use self::link::IvshmemLink;
+pub use self::liveness::STALE_NS;
 pub use self::settings::IvshmemSettings;
 pub use self::statistics::{IvshmemPeerInfo, IvshmemPeerStatistics, IvshmemStatistics};
-pub use self::vigil::STALE_NS;
 pub use toehold_shm::ring::segment::Part;

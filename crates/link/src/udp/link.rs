@@ -78,7 +78,7 @@ impl UdpLink {
             let _ = socket.join_received();
         }
         let system = |action| move |error| UdpError::System { action, error };
-        let (waiting, timer) = sleeping_place(&socket).map_err(system("make what to sleep on"))?;
+        let (waiting, timer) = sleep_descriptor(&socket).map_err(system("make a descriptor for sleeping"))?;
         let common = Common {
             fabric: settings.fabric,
             sender: unpredictable() as u32,
@@ -359,7 +359,7 @@ impl Link for UdpLink {
 
 /// Returns a descriptor that becomes readable with the socket, and every
 /// [`WAKE_NS`], so that the node can tell its peers that it lives.
-fn sleeping_place(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Errno> {
+fn sleep_descriptor(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Errno> {
     let timer = rustix::time::timerfd_create(
         TimerfdClockId::Monotonic,
         TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,

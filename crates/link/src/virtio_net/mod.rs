@@ -59,7 +59,7 @@ pub enum BadHeader {
     #[error("the super-frame's segments have an impossible size")]
     SegmentSize,
     /// The position of the checksum is outside of the frame, or missing.
-    #[error("the checksum's place is impossible")]
+    #[error("the checksum's position is impossible")]
     ChecksumPlace,
 }
 

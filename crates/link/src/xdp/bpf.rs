@@ -99,7 +99,7 @@ impl Redirection {
     /// Attaches the program to an interface in the namespace of the calling thread.
     pub(super) fn attach(&mut self, interface: u32, to: Attachment) -> Result<(), Errno> {
         self.attached = None;
-        let order = Attach {
+        let parameters = Attach {
             program: self.program.as_raw_fd() as u32,
             interface,
             kind: ATTACHED_AS_XDP,
@@ -109,7 +109,7 @@ impl Redirection {
             },
         };
         // SAFETY: the parameters of this command are plain numbers.
-        self.attached = Some(unsafe { make(LINK_CREATE, &order) }?);
+        self.attached = Some(unsafe { make(LINK_CREATE, &parameters) }?);
         Ok(())
     }
 
@@ -130,26 +130,26 @@ impl Redirection {
 }
 
 fn create_map(kind: u32, key_size: u32, max_entries: u32) -> Result<OwnedFd, Errno> {
-    let order = MapCreate {
+    let parameters = MapCreate {
         kind,
         key_size,
         value_size: 4,
         max_entries,
     };
     // SAFETY: the parameters of this command are plain numbers.
-    unsafe { make(MAP_CREATE, &order) }
+    unsafe { make(MAP_CREATE, &parameters) }
 }
 
 fn load(program: &[Instruction]) -> Result<OwnedFd, Errno> {
-    let order = Load {
+    let parameters = Load {
         kind: PROGRAM_OF_XDP,
         instructions: program.len() as u32,
         first: program.as_ptr().addr() as u64,
         license: c"Dual MIT/GPL".as_ptr().addr() as u64,
     };
-    // SAFETY: `order` points to `program` with its length and to a terminated text.
+    // SAFETY: `parameters` points to `program` with its length and to a terminated text.
     // Both outlive the call, and the kernel only reads them.
-    unsafe { make(PROG_LOAD, &order) }
+    unsafe { make(PROG_LOAD, &parameters) }
 }
 
 fn change(
@@ -158,7 +158,7 @@ fn change(
     key: &[u8],
     value: Option<&[u8; 4]>,
 ) -> Result<(), Errno> {
-    let order = Element {
+    let parameters = Element {
         map: map.as_raw_fd() as u32,
         unused: 0,
         key: key.as_ptr().addr() as u64,
@@ -168,26 +168,33 @@ fn change(
     };
     // SAFETY: the kernel reads a key and a value of the lengths that the map was
     // created with. The callers' arrays have these lengths and outlive the call.
-    unsafe { bpf(command, &order) }.map(drop)
+    unsafe { bpf(command, &parameters) }.map(drop)
 }
 
 /// # Safety
 ///
-/// `order` fulfils the contract of [`bpf`], and the command creates a descriptor.
-unsafe fn make<T>(command: libc::c_long, order: &T) -> Result<OwnedFd, Errno> {
+/// `parameters` fulfils the contract of [`bpf`], and the command creates a descriptor.
+unsafe fn make<T>(command: libc::c_long, parameters: &T) -> Result<OwnedFd, Errno> {
     // SAFETY: the caller fulfils the contract of `bpf`. The kernel has just created
     // the descriptor, so nothing else owns it.
-    unsafe { Ok(OwnedFd::from_raw_fd(bpf(command, order)?)) }
+    unsafe { Ok(OwnedFd::from_raw_fd(bpf(command, parameters)?)) }
 }
 
 /// # Safety
 ///
-/// `order` has the command's form. Its pointers are valid for the command during
+/// `parameters` has the command's form. Its pointers are valid for the command during
 /// the call.
-unsafe fn bpf<T>(command: libc::c_long, order: &T) -> Result<libc::c_int, Errno> {
-    // SAFETY: the caller guarantees that `order` has the command's form and valid
+unsafe fn bpf<T>(command: libc::c_long, parameters: &T) -> Result<libc::c_int, Errno> {
+    // SAFETY: the caller guarantees that `parameters` has the command's form and valid
     // pointers for this call.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(order), size_of::<T>()) };
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(parameters),
+            size_of::<T>(),
+        )
+    };
     match done {
         0.. => Ok(done as libc::c_int),
         _ => Err(last_error()),

@@ -34,7 +34,7 @@ pub enum XdpError {
     #[error("its MTU {0} is more than {1}")]
     Mtu(u16, u16),
     /// The driver does not support the mode.
-    #[error("{mode} is not to be had: its driver does not {action} ({error})")]
+    #[error("{mode} is not available: its driver does not {action} ({error})")]
     Mode {
         /// The attempted mode.
         mode: Mode,

@@ -87,16 +87,16 @@ impl XdpLink {
         let packet = PacketLink::open(interface, namespace, address)?;
         let mut found = Interface::open(namespace, interface)?;
         let state = found.state()?;
-        let order = Order {
+        let parameters = OpenParameters {
             name: interface,
             interface: found.index(),
             mtu: packet.capabilities().mtu,
             queues: queues.unwrap_or(MAX_QUEUES).min(MAX_QUEUES),
         };
-        let opened = namespace.run(|| order.open(modes))?;
+        let opened = namespace.run(|| parameters.open(modes))?;
         Ok(opened.and_then(|(mode, redirection, sockets)| {
-            let waiting = sleeping_place(&packet, &sockets).map_err(|error| XdpError::Kernel {
-                action: "make what to sleep on",
+            let waiting = sleep_descriptor(&packet, &sockets).map_err(|error| XdpError::Kernel {
+                action: "make a descriptor for sleeping",
                 error,
             })?;
             Ok(XdpLink {
@@ -105,7 +105,7 @@ impl XdpLink {
                 sockets,
                 first: 0,
                 mode,
-                mtu: order.mtu,
+                mtu: parameters.mtu,
                 software: state.software && mode != Mode::ZeroCopy,
                 statistics: XdpStatistics::default(),
                 waiting,
@@ -139,7 +139,7 @@ impl XdpLink {
 }
 
 /// Parameters of opening the sockets.
-struct Order<'a> {
+struct OpenParameters<'a> {
     name: &'a str,
     interface: u32,
     mtu: u16,
@@ -148,7 +148,7 @@ struct Order<'a> {
 
 type Opened = (Mode, Redirection, Vec<Socket>);
 
-impl Order<'_> {
+impl OpenParameters<'_> {
     fn open(&self, modes: &[Mode]) -> Result<Opened, XdpError> {
         if self.mtu > MAX_MTU {
             return Err(XdpError::Mtu(self.mtu, MAX_MTU));
@@ -218,7 +218,7 @@ fn refused(mode: Mode, (action, error): Failure) -> XdpError {
     }
 }
 
-fn sleeping_place(packet: &PacketLink, sockets: &[Socket]) -> Result<OwnedFd, Errno> {
+fn sleep_descriptor(packet: &PacketLink, sockets: &[Socket]) -> Result<OwnedFd, Errno> {
     let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let sources = sockets.iter().map(AsFd::as_fd).chain(packet.descriptor());
     for (number, source) in sources.enumerate() {

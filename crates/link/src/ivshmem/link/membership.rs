@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use super::super::IvshmemError;
+use super::super::liveness::{BEAT_NS, Liveness, STALE_NS};
 use super::super::peer::{Peer, identity_of};
-use super::super::vigil::{BEAT_NS, STALE_NS, Vigil};
 use super::IvshmemLink;
 use crate::NeighborChange;
 use crate::address_table::AddressTable;
@@ -38,19 +38,19 @@ impl IvshmemLink {
             std::thread::sleep(Duration::from_millis(10));
         }
         // The driver has another clock.
-        self.vigil = Vigil::new(self.segment.members());
+        self.liveness = Liveness::new(self.segment.members());
         Ok(())
     }
 
     /// Takes a number without a living owner. Returns whether the link has one
     /// then.
     fn claim(&mut self, now_ns: u64) -> bool {
-        self.vigil.look(&self.segment, now_ns);
-        let (vigil, segment) = (&self.vigil, &self.segment);
+        self.liveness.look(&self.segment, now_ns);
+        let (liveness, segment) = (&self.liveness, &self.segment);
         let suits = |&member: &usize| self.wanted.is_none_or(|wanted| wanted == member);
         let candidates = (0..segment.members()).filter(suits);
         let mut free: Vec<_> = candidates
-            .filter_map(|member| Some((vigil.replaceable(member, now_ns)?, member)))
+            .filter_map(|member| Some((liveness.replaceable(member, now_ns)?, member)))
             .collect();
         // Unused numbers come first: their owner is 0.
         free.sort_unstable_by_key(|&(owner, member)| (owner != 0, member));
@@ -80,9 +80,9 @@ impl IvshmemLink {
             let identity = identity_of(self.address);
             self.segment.slot(member).beat(self.life, identity);
         }
-        self.vigil.look(&self.segment, self.now_ns);
+        self.liveness.look(&self.segment, self.now_ns);
         for index in 0..self.peers.len() {
-            let seen = self.vigil.living(self.peers[index].member(), self.now_ns);
+            let seen = self.liveness.living(self.peers[index].member(), self.now_ns);
             if self.peers[index].differs(seen) {
                 self.lose(index);
                 if let Some(seen) = seen {

@@ -9,8 +9,8 @@ use crate::test_frames::{PARTIAL, tcp_ipv4, whole};
 const ALL: [u8; 6] = [0xff; 6];
 
 /// Returns two members that know each other, and the time.
-fn pair(place: &Place) -> (IvshmemLink, IvshmemLink, u64) {
-    let (mut a, mut b, mut now) = (place.member(1), place.member(2), 0);
+fn pair(segment: &TestSegment) -> (IvshmemLink, IvshmemLink, u64) {
+    let (mut a, mut b, mut now) = (segment.member(1), segment.member(2), 0);
     settle(&mut [&mut a, &mut b], &mut now);
     assert_eq!((connected(&a), connected(&b)), (1, 1));
     (a, b, now)
@@ -18,8 +18,8 @@ fn pair(place: &Place) -> (IvshmemLink, IvshmemLink, u64) {
 
 #[test]
 fn frames_cross_unchanged() {
-    let place = Place::new();
-    let (mut a, mut b, now) = pair(&place);
+    let segment = TestSegment::new();
+    let (mut a, mut b, now) = pair(&segment);
     assert_eq!((a.member(), b.member()), (Some(0), Some(1)));
     let offload = Offload {
         segment_size: 1448,
@@ -52,9 +52,9 @@ fn frames_cross_unchanged() {
 
 #[test]
 fn frames_reach_their_destination_only() {
-    let place = Place::new();
-    let (mut a, mut b, mut now) = pair(&place);
-    let mut c = place.member(3);
+    let segment = TestSegment::new();
+    let (mut a, mut b, mut now) = pair(&segment);
+    let mut c = segment.member(3);
     settle(&mut [&mut a, &mut b, &mut c], &mut now);
     let sent = |from: &mut IvshmemLink, frame: &[u8]| {
         send(from, frame, PARTIAL).unwrap();
@@ -90,9 +90,9 @@ fn frames_reach_their_destination_only() {
 
 #[test]
 fn full_member_misses_frames_without_delaying_others() {
-    let place = Place::new();
-    let (mut a, mut stuck, mut now) = pair(&place);
-    let mut c = place.member(3);
+    let segment = TestSegment::new();
+    let (mut a, mut stuck, mut now) = pair(&segment);
+    let mut c = segment.member(3);
     settle(&mut [&mut a, &mut stuck, &mut c], &mut now);
     let frame = frame_to(ALL, mac(1), &[0; 1400]);
     for _ in 0..200 {
@@ -111,8 +111,8 @@ fn full_member_misses_frames_without_delaying_others() {
 
 #[test]
 fn frame_of_wrong_length_is_refused() {
-    let place = Place::new();
-    let (mut a, mut b, now) = pair(&place);
+    let segment = TestSegment::new();
+    let (mut a, mut b, now) = pair(&segment);
     let mut refused = |frame: &[u8], offload| {
         assert_eq!(send(&mut a, frame, offload), Err(TransmitError::TooLong));
     };
@@ -137,7 +137,7 @@ fn frame_of_wrong_length_is_refused() {
     assert_eq!(receive_all(&mut b, now)[0].len(), longest + 14);
     let too_small = IvshmemSettings {
         mtu: 40_000,
-        ..place.settings(4)
+        ..segment.settings(4)
     };
     assert!(matches!(
         IvshmemLink::open(&too_small),
@@ -145,7 +145,7 @@ fn frame_of_wrong_length_is_refused() {
     ));
     let beyond = IvshmemSettings {
         member: Some(4),
-        ..place.settings(4)
+        ..segment.settings(4)
     };
     assert!(matches!(
         IvshmemLink::open(&beyond),
@@ -155,11 +155,11 @@ fn frame_of_wrong_length_is_refused() {
 
 #[test]
 fn number_of_living_member_is_refused() {
-    let place = Place::new();
-    let mut a = place.member(1);
+    let segment = TestSegment::new();
+    let mut a = segment.member(1);
     let asked = IvshmemSettings {
         member: Some(0),
-        ..place.settings(2)
+        ..segment.settings(2)
     };
     let asking = std::thread::spawn(move || IvshmemLink::open(&asked));
     let mut now = 0;
@@ -176,11 +176,11 @@ fn number_of_living_member_is_refused() {
 /// to others.
 #[test]
 fn member_without_number_takes_another_one() {
-    let place = Place::new();
-    let (mut a, mut b, mut now) = pair(&place);
+    let segment = TestSegment::new();
+    let (mut a, mut b, mut now) = pair(&segment);
     let asked = IvshmemSettings {
         member: Some(0),
-        ..place.settings(3)
+        ..segment.settings(3)
     };
     let mut c = IvshmemLink::open(&asked).unwrap(); // takes as long as that takes
     settle(&mut [&mut b, &mut c], &mut now);
@@ -201,8 +201,8 @@ fn member_without_number_takes_another_one() {
 
 #[test]
 fn pauses_grow_while_idle() {
-    let place = Place::new();
-    let (mut a, mut b, mut now) = pair(&place);
+    let segment = TestSegment::new();
+    let (mut a, mut b, mut now) = pair(&segment);
     send(&mut a, &frame_to(mac(2), mac(1), b""), PARTIAL).unwrap();
     a.flush();
     let pause = |link: &IvshmemLink| link.longest_sleep().unwrap().as_micros();
@@ -226,8 +226,8 @@ proptest! {
     fn streams_arrive_in_order(
         steps in proptest::collection::vec((any::<bool>(), 0_usize..1500, 0_usize..8), 1..200),
     ) {
-        let place = Place::new();
-        let (mut a, mut b, now) = pair(&place);
+        let segment = TestSegment::new();
+        let (mut a, mut b, now) = pair(&segment);
         let mut queues = [std::collections::VecDeque::new(), std::collections::VecDeque::new()];
         for (number, (forth, len, taken)) in steps.into_iter().enumerate() {
             let (from, to, queue) = match forth {

@@ -45,10 +45,10 @@ proptest! {
     fn hostile_writes_disturb_traffic_only(
         scribbles in proptest::collection::vec(proptest::collection::vec((place_of_a_word(), word()), 0..6), 1..40),
     ) {
-        let place = Place::new();
-        let (mut a, mut b, mut now) = (place.member(1), place.member(2), 0);
+        let segment = TestSegment::new();
+        let (mut a, mut b, mut now) = (segment.member(1), segment.member(2), 0);
         settle(&mut [&mut a, &mut b], &mut now);
-        let file = std::fs::OpenOptions::new().write(true).open(place.path()).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(segment.path()).unwrap();
         for round in scribbles {
             for (at, word) in round {
                 file.write_all_at(&word.to_le_bytes(), at).unwrap();
@@ -79,8 +79,8 @@ proptest! {
 
 #[test]
 fn invalid_segment_is_refused() {
-    let place = Place::new();
-    std::fs::write(place.path(), vec![7; 1 << 20]).unwrap();
-    let error = IvshmemLink::open(&place.settings(1)).unwrap_err();
+    let segment = TestSegment::new();
+    std::fs::write(segment.path(), vec![7; 1 << 20]).unwrap();
+    let error = IvshmemLink::open(&segment.settings(1)).unwrap_err();
     assert!(error.to_string().contains("fill it with zeros"), "{error}");
 }

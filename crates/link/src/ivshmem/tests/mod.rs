@@ -12,15 +12,15 @@ use crate::test_frames::{frame_to, receive_all, send};
 use crate::{Link, Offload, TransmitError};
 
 /// A segment of one test.
-struct Place(PathBuf);
+struct TestSegment(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl TestSegment {
+    fn new() -> TestSegment {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("toehold-shared-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        Place(directory)
+        TestSegment(directory)
     }
 
     fn path(&self) -> PathBuf {
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestSegment {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -13,14 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Echo(Child);
 
 impl Echo {
-    fn start(place: &Place) -> Echo {
+    fn start(segment: &TestSegment) -> Echo {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
                 "ivshmem::tests::processes::echo_in_a_process",
                 "--nocapture",
             ])
-            .env(PATH, place.path())
+            .env(PATH, segment.path())
             .stdout(Stdio::null())
             .spawn();
         Echo(child.unwrap())
@@ -70,10 +70,10 @@ fn echoed(link: &mut IvshmemLink, begun: Instant, bytes: &[u8]) {
 
 #[test]
 fn restarted_process_takes_its_number_again() {
-    let place = Place::new();
-    let (mut link, begun) = (place.member(1), Instant::now());
+    let segment = TestSegment::new();
+    let (mut link, begun) = (segment.member(1), Instant::now());
     for life in [&b"first"[..], b"second"] {
-        let mut echo = Echo::start(&place);
+        let mut echo = Echo::start(&segment);
         echoed(&mut link, begun, life);
         echo.0.kill().unwrap();
         echo.0.wait().unwrap();

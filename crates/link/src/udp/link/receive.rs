@@ -17,12 +17,12 @@ use crate::{Checksum, MIN_PRIVATE, NeighborChange, Offload, Received};
 /// A received frame.
 #[derive(Debug)]
 pub(super) struct Located {
-    place: Place,
+    bytes: FrameBytes,
     checksum: Checksum,
 }
 
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum FrameBytes {
     /// A range of the inbox.
     Inbox(Range<usize>),
     /// A reassembled frame.
@@ -143,8 +143,8 @@ impl UdpLink {
     /// Returns the frame that a record is, or completes.
     fn frame_of(&mut self, record: &Record, range: Range<usize>) -> Option<Located> {
         let peer = self.inbox.peer;
-        let (place, checksum) = match record.fragment {
-            None => (Place::Inbox(range), record.checksum),
+        let (bytes, checksum) = match record.fragment {
+            None => (FrameBytes::Inbox(range), record.checksum),
             Some(fragment) => {
                 let part = &self.inbox.bytes[range];
                 let fragments = &mut self.peers[peer].fragments;
@@ -156,11 +156,11 @@ impl UdpLink {
                         self.statistics.fragments_dropped += 1;
                         return None;
                     }
-                    Outcome::Whole(bytes, checksum) => (Place::Whole(bytes), checksum),
+                    Outcome::Whole(bytes, checksum) => (FrameBytes::Whole(bytes), checksum),
                 }
             }
         };
-        let located = Located { place, checksum };
+        let located = Located { bytes, checksum };
         let frame = located.bytes(&self.inbox);
         if !(MIN_FRAME..=usize::from(self.mtu) + MAX_LINK_HEADER).contains(&frame.len()) {
             self.statistics.bad_length += 1;
@@ -182,7 +182,7 @@ impl UdpLink {
 
     /// Passes a frame on, merged with the segments directly behind it.
     pub(super) fn hand_over(&mut self, first: Located, handler: &mut dyn FnMut(&Received<'_>)) {
-        let Place::Inbox(range) = first.place else {
+        let FrameBytes::Inbox(range) = first.bytes else {
             let (private, rest) = split(first.bytes(&self.inbox));
             return handler(&Received {
                 private,
@@ -200,8 +200,8 @@ impl UdpLink {
             && count < more.len()
             && let Some(next) = self.locate()
         {
-            let payload = match &next.place {
-                Place::Inbox(at) if next.checksum == Checksum::Partial => {
+            let payload = match &next.bytes {
+                FrameBytes::Inbox(at) if next.checksum == Checksum::Partial => {
                     let (head, bytes) = (&self.inbox.bytes[range.clone()], &self.inbox.bytes[at.clone()]);
                     row.add(head, bytes).map(|payload| at.start + payload..at.end)
                 }
@@ -235,9 +235,9 @@ impl UdpLink {
 
 impl Located {
     fn bytes<'a>(&'a self, inbox: &'a Inbox) -> &'a [u8] {
-        match &self.place {
-            Place::Inbox(range) => &inbox.bytes[range.clone()],
-            Place::Whole(bytes) => bytes,
+        match &self.bytes {
+            FrameBytes::Inbox(range) => &inbox.bytes[range.clone()],
+            FrameBytes::Whole(bytes) => bytes,
         }
     }
 }

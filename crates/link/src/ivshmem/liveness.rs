@@ -23,13 +23,13 @@ struct Watched {
 
 /// Observations of all members' slots.
 #[derive(Debug)]
-pub(super) struct Vigil {
+pub(super) struct Liveness {
     slots: Vec<Watched>,
 }
 
-impl Vigil {
-    pub(super) fn new(members: usize) -> Vigil {
-        Vigil {
+impl Liveness {
+    pub(super) fn new(members: usize) -> Liveness {
+        Liveness {
             slots: vec![Watched::default(); members],
         }
     }
@@ -87,29 +87,32 @@ mod tests {
 
     #[test]
     fn beating_member_lives_and_stopped_member_is_replaceable() {
-        let mut vigil = Vigil::new(1);
-        vigil.slots[0].note(sight(7, 1), 10);
-        assert_eq!((vigil.living(0, 10), vigil.replaceable(0, 10)), (None, None));
-        vigil.slots[0].note(sight(7, 1), STALE_NS + 10);
+        let mut liveness = Liveness::new(1);
+        liveness.slots[0].note(sight(7, 1), 10);
         assert_eq!(
-            vigil.replaceable(0, STALE_NS + 10),
+            (liveness.living(0, 10), liveness.replaceable(0, 10)),
+            (None, None)
+        );
+        liveness.slots[0].note(sight(7, 1), STALE_NS + 10);
+        assert_eq!(
+            liveness.replaceable(0, STALE_NS + 10),
             Some(7),
             "a dead member's slot"
         );
-        vigil.slots[0].note(sight(7, 2), STALE_NS + 20);
-        assert_eq!(vigil.living(0, STALE_NS + 20), Some(sight(7, 2)));
-        assert_eq!(vigil.replaceable(0, STALE_NS + 20), None);
-        vigil.slots[0].note(sight(0, 3), STALE_NS + 30);
-        assert_eq!(vigil.living(0, STALE_NS + 30), None);
-        assert_eq!(vigil.replaceable(0, STALE_NS + 30), Some(0));
+        liveness.slots[0].note(sight(7, 2), STALE_NS + 20);
+        assert_eq!(liveness.living(0, STALE_NS + 20), Some(sight(7, 2)));
+        assert_eq!(liveness.replaceable(0, STALE_NS + 20), None);
+        liveness.slots[0].note(sight(0, 3), STALE_NS + 30);
+        assert_eq!(liveness.living(0, STALE_NS + 30), None);
+        assert_eq!(liveness.replaceable(0, STALE_NS + 30), Some(0));
         let mut half = sight(8, 4);
         half.present = 7;
-        vigil.slots[0].note(half, STALE_NS + 40);
+        liveness.slots[0].note(half, STALE_NS + 40);
         assert_eq!(
-            vigil.living(0, STALE_NS + 40),
+            liveness.living(0, STALE_NS + 40),
             None,
             "the member has not beaten yet"
         );
-        assert_eq!(vigil.living(1, 0), None);
+        assert_eq!(liveness.living(1, 0), None);
     }
 }
