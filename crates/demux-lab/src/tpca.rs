@@ -25,7 +25,7 @@ pub enum Segment {
 
 /// A user's next segment. Values are ordered by the first field, the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
+struct NextSegment {
     nanos: u64,
     user: u32,
 }
@@ -37,7 +37,7 @@ pub struct Arrivals {
     response_time: f64,
     /// Marks the users that wait for a result.
     waiting: Vec<bool>,
-    queue: BinaryHeap<Reverse<Due>>,
+    queue: BinaryHeap<Reverse<NextSegment>>,
     random: fastrand::Rng,
 }
 
@@ -64,7 +64,7 @@ impl Arrivals {
                 new.think()
             };
             new.waiting[user as usize] = waiting;
-            due.push(Reverse(Due {
+            due.push(Reverse(NextSegment {
                 nanos: nanos(span),
                 user,
             }));
@@ -117,7 +117,7 @@ impl Iterator for Arrivals {
     type Item = (u32, Segment);
 
     fn next(&mut self) -> Option<(u32, Segment)> {
-        let Reverse(Due { nanos: now, user }) = *self.queue.peek()?;
+        let Reverse(NextSegment { nanos: now, user }) = *self.queue.peek()?;
         let waiting = self.waiting[user as usize];
         let span = if waiting { self.think() } else { self.response_time };
         self.waiting[user as usize] = !waiting;

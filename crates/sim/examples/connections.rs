@@ -35,13 +35,13 @@ const STRIDE: u64 = 2_654_435_761;
 
 /// Arrival of segments: alone, in bursts, or in announced bursts.
 #[derive(Clone, Copy)]
-enum Way {
+enum Arrival {
     Alone,
     Burst,
     ShownBurst,
 }
 
-const WAYS: [Way; 3] = [Way::Alone, Way::Burst, Way::ShownBurst];
+const ARRIVALS: [Arrival; 3] = [Arrival::Alone, Arrival::Burst, Arrival::ShownBurst];
 
 /// A request that is about to arrive.
 struct Request {
@@ -50,9 +50,9 @@ struct Request {
 }
 
 /// A link that drops every frame.
-struct Nowhere;
+struct NullLink;
 
-impl Transmitter for Nowhere {
+impl Transmitter for NullLink {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         black_box(frame);
         Ok(())
@@ -79,7 +79,7 @@ struct Crowd {
     busy: u32,
     /// Number of requests so far, on all connections.
     requests: u32,
-    best_segment_ns: [f64; WAYS.len()],
+    best_segment_ns: [f64; ARRIVALS.len()],
     best_tick_ns: f64,
 }
 
@@ -114,7 +114,7 @@ impl Crowd {
             acks: Vec::new(),
             busy: busy.clamp(1, count),
             requests: 0,
-            best_segment_ns: [f64::MAX; WAYS.len()],
+            best_segment_ns: [f64::MAX; ARRIVALS.len()],
             best_tick_ns: f64::MAX,
         };
         for number in 0..count {
@@ -154,22 +154,26 @@ impl Crowd {
             .collect()
     }
 
-    fn time_segments(&mut self, way: Way) -> Result<(), Box<dyn Error>> {
+    fn time_segments(&mut self, arrival: Arrival) -> Result<(), Box<dyn Error>> {
         let requests = self.next_requests();
         let start = Clock::now();
-        self.take(&requests, way)?;
+        self.take(&requests, arrival)?;
         let elapsed = start.elapsed();
-        let best = &mut self.best_segment_ns[way as usize];
+        let best = &mut self.best_segment_ns[arrival as usize];
         *best = best.min(elapsed.as_nanos() as f64 / f64::from(SEGMENTS));
         Ok(())
     }
 
-    fn take(&mut self, requests: &[Request], way: Way) -> Result<(), Box<dyn Error>> {
+    fn take(&mut self, requests: &[Request], arrival: Arrival) -> Result<(), Box<dyn Error>> {
         let now = self.host.now();
         let stack = &mut self.host.stack;
-        let together = if matches!(way, Way::Alone) { 1 } else { BURST };
+        let together = if matches!(arrival, Arrival::Alone) {
+            1
+        } else {
+            BURST
+        };
         for burst in requests.chunks(together) {
-            if matches!(way, Way::ShownBurst) {
+            if matches!(arrival, Arrival::ShownBurst) {
                 let mut ends = [FourTuple::default(); BURST];
                 for (ends, request) in ends.iter_mut().zip(burst) {
                     *ends = stack.probable_ends(&request.frame()).ok_or("no segment")?;
@@ -183,7 +187,7 @@ impl Crowd {
                 let mut buffer = [0; 64];
                 stack.receive(request.connection, &mut buffer, ReceiveFlags::default())?;
             }
-            stack.poll_transmit(now, &mut Nowhere);
+            stack.poll_transmit(now, &mut NullLink);
             while stack.next_event().is_some() {}
         }
         Ok(())
@@ -224,8 +228,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for _ in 0..ROUNDS {
         for crowd in &mut crowds {
-            for way in WAYS {
-                crowd.time_segments(way)?;
+            for arrival in ARRIVALS {
+                crowd.time_segments(arrival)?;
             }
             crowd.time_ticks()?;
         }

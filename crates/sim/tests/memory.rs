@@ -17,9 +17,9 @@ const QUEUEABLE: usize = BLOCKS as usize / 2 * BLOCK;
 const NOW: Instant = Instant(3_600_000_000_000);
 
 /// A link that takes no frame: all connections are with the stack itself.
-struct Nowhere;
+struct NullLink;
 
-impl Transmitter for Nowhere {
+impl Transmitter for NullLink {
     fn transmit(&mut self, _: &Transmit<'_>) -> Result<(), TransmitError> {
         Ok(())
     }
@@ -67,7 +67,7 @@ fn connected_in(blocks: u32, count: usize) -> (Stack, Vec<ConnectionId>, Vec<Con
 
 /// Sends the stack's output and returns the connections with events.
 fn told(stack: &mut Stack) -> Vec<ConnectionId> {
-    stack.poll_transmit(NOW, &mut Nowhere);
+    stack.poll_transmit(NOW, &mut NullLink);
     core::iter::from_fn(|| stack.next_event())
         .filter_map(|event| match event {
             Event::Connection(id) => Some(id),

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! From this follows how many users precede another one in a list in the order of
-//! use, and how often one displaces another from a cache. Between an entry and its
-//! acknowledgement lies R. Between an acknowledgement and the next entry lies an
-//! exponentially distributed time.
+//! use. It also tells how often one displaces another from a cache. Between an entry
+//! and its acknowledgement lies R. Between an acknowledgement and the next entry lies
+//! an exponentially distributed time.
 
 use super::Users;
 

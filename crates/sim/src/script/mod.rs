@@ -86,22 +86,31 @@
 //! A call that is expected to fail ends in `=> error NAME`. `send` may end in
 //! `=> N`, the number of bytes that it takes.
 //!
-//! Options: `nodelay`, `cork`, `quickack`, `keepalive`, `urgent_inline`,
-//! `reuse_address`, `fast_open_connect`, `fast_open_no_cookie` with `on` or `off`; `keepalive_idle`, `keepalive_interval`,
-//! `user_timeout`, `linger` (or `off`) with seconds; `keepalive_probes`,
-//! `send_buffer`, `receive_buffer`, `unsent_low_water`, `low_water`, `max_segment`,
-//! `traffic_class`, `fast_open` (of a listener) with a number; `congestion` with `reno` or `cubic`.
+//! # Options
+//!
+//! | value | options |
+//! | --- | --- |
+//! | `on` or `off` | `nodelay`, `cork`, `quickack`, `keepalive`, `urgent_inline`, `reuse_address`, `fast_open_connect`, `fast_open_no_cookie` |
+//! | seconds | `keepalive_idle`, `keepalive_interval`, `user_timeout`, `linger` (or `off`) |
+//! | number | `keepalive_probes`, `send_buffer`, `receive_buffer`, `unsent_low_water`, `low_water`, `max_segment`, `traffic_class` |
+//! | number, of a listener | `fast_open`, `defer_accept` |
+//! | `reno` or `cubic` | `congestion` |
 //!
 //! # Settings
 //!
-//! `mtu`, `super_frame`, `local` (`on`: the link is), `ipv6` (`on`: addresses are), `connections`,
-//! `time_wait_records`, `payload_blocks`, `block_len`; of TCP: `congestion`,
-//! `send_buffer`, `receive_buffer`, `short_path_buffer`, `idle_buffer`, `initial_window`, `rto_min`, `rto_initial`,
-//! `rto_max`, `delayed_ack`, `retries`, `syn_retries`, `time_wait`,
-//! `fin_wait_2`, `challenge_rate`, `sack`, `timestamps`, `window_scaling`,
-//! `ecn`, `fast_open_key` (32 hexadecimal digits). Spans are in seconds. SACK, timestamps and window scaling are off
-//! unless a script turns them on. `remote_isn`, `local_isn` (the clock begins
-//! when that number is due), `tolerance`, `push`.
+//! | value | settings |
+//! | --- | --- |
+//! | number | `mtu`, `super_frame`, `connections`, `time_wait_records`, `payload_blocks`, `block_len` |
+//! | number, of TCP | `send_buffer`, `receive_buffer`, `short_path_buffer`, `idle_buffer`, `initial_window`, `retries`, `syn_retries`, `challenge_rate` |
+//! | seconds, of TCP | `rto_min`, `rto_initial`, `rto_max`, `delayed_ack`, `time_wait`, `fin_wait_2` |
+//! | `on` or `off`, of TCP | `sack`, `timestamps`, `window_scaling`, `ecn` |
+//! | `on` or `off` | `local` (the link is local), `ipv6` (addresses are IPv6), `push` (PSH is compared) |
+//! | `reno` or `cubic` | `congestion` |
+//! | 32 hexadecimal digits | `fast_open_key` |
+//! | number | `remote_isn`, `local_isn` (the clock begins when this number is due) |
+//! | seconds | `tolerance` |
+//!
+//! SACK, timestamps and window scaling are off unless a script turns them on.
 
 mod calls;
 mod compare;
