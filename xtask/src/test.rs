@@ -2,10 +2,9 @@
 //!
 //! A test that needs more than Rust is marked `#[ignore = "needs tshark"]`. The
 //! needs are programs, `root`, `namespaces` or `tun`, separated by commas. A slow
-//! test is marked
-//! `#[ignore = "slow: why"]`. Plain `cargo test` ignores both. This task runs the
-//! former where their needs are met, and the latter with `--slow`. It prints every
-//! test that it skips.
+//! test is marked `#[ignore = "slow: why"]`. Plain `cargo test` ignores both. This
+//! task runs the former where their needs are met, and the latter with `--slow`. It
+//! prints every test that it skips.
 
 use crate::compatibility;
 use crate::fuzz;

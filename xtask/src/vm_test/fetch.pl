@@ -1,5 +1,5 @@
-# Prints a file that another machine serves over HTTP: `fetch.pl 10.79.0.1 8080 /file`. The
-# shell's own program for that wants to look names up, which it cannot do linked statically.
+# Prints a file of another machine's HTTP server: `fetch.pl 10.79.0.1 8080 /file`. The shell's own
+# program resolves names first, which fails in a statically linked program.
 
 my ($AF_INET, $SOCK_STREAM) = (2, 1);
 my ($address, $port, $path) = @ARGV;

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first program of a virtual machine: what it needs, then a shell for the host.
+# The first program of a virtual machine: sets it up, then runs a shell for the host.
 /bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin /proc /sys /dev /run /tmp /srv
 /bin/busybox --install -s
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin

@@ -1,6 +1,6 @@
-# Messages over TIPC between two virtual machines: `serve` answers them, `ask NODE` sends
-# some of many lengths and wants each back as it was. Perl, because it is on every Debian
-# and has sockets of any family built in.
+# Exchanges messages over TIPC between two virtual machines. `serve` answers them. `ask NODE` sends
+# messages of many lengths and expects each back unchanged. Every Debian has Perl, and Perl has
+# sockets of any family.
 
 my ($AF_TIPC, $SOCK_RDM, $SOCK_SEQPACKET, $TYPE) = (30, 4, 5, 18888);
 my ($RANGE, $ADDRESS, $CLUSTER) = (1, 2, 2);
@@ -38,7 +38,7 @@ sub ask {
     alarm 60;
     socket(my $datagrams, $AF_TIPC, $SOCK_RDM, 0) or die "socket: $!";
     socket(my $connection, $AF_TIPC, $SOCK_SEQPACKET, 0) or die "socket: $!";
-    # The other's services are known a moment after the link is up.
+    # The other node's services become known a moment after the link is up.
     my $tries = 0;
     until (connect($connection, service($node + 100))) {
         die "connect: $!" if ++$tries > 100;
