@@ -11,7 +11,7 @@ use toehold_stack::{CongestionState, Details, Info, Instant, State};
 pub fn tcp_info(details: &Details) -> Vec<u8> {
     let info = &details.info;
     let mut bytes = Fields(Vec::with_capacity(LEN));
-    // One that was opened early is in the handshake to Linux.
+    // To Linux, a connection opened early is still in the handshake.
     bytes.byte(
         match details.early_data.awaits_ack && info.state == State::Established {
             true => state(State::SynReceived),
