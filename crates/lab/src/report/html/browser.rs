@@ -44,26 +44,38 @@ frame.addEventListener("load", () => {
   const count = (all) => page.querySelectorAll(all).length;
   const drawn = () => [...page.querySelectorAll(".chart")].filter((it) => it.querySelectorAll("svg path").length > 4).length;
   const paper = () => inside.getComputedStyle(page.body).backgroundColor;
-  const seen = { charts: count(".chart"), drawn: drawn(), folded: count("details.more .chart"), themes: [], papers: [] };
+  // Charts and values are drawn with frames, of which a busy browser makes few. Goes on when it is so, or,
+  // to say what there is, after many frames in vain.
+  const when = (isSo, then, left = 200) =>
+    isSo() || left === 0
+      ? then()
+      : inside.requestAnimationFrame(() => setTimeout(() => when(isSo, then, left - 1), 20));
+  const seen = { charts: count(".chart"), folded: count("details.more .chart"), themes: [], papers: [] };
   const wide = () => page.documentElement.scrollWidth - inside.innerWidth;
-  seen.wide = wide();
-  page.querySelectorAll("details").forEach((it) => { it.open = true; });
-  const facts = page.querySelector(".facts");
-  seen.facts = facts.offsetWidth - facts.parentElement.clientWidth;
-  const chart = page.querySelector(".chart");
-  const at = chart.getBoundingClientRect();
-  for (const kind of ["mousemove", "mouseover"]) {
-    chart.querySelector("svg").dispatchEvent(new inside.MouseEvent(kind, {
-      bubbles: true, clientX: at.left + at.width / 2, clientY: at.top + at.height / 2,
-    }));
-  }
-  const named = [...chart.querySelectorAll("svg text")].map((it) => it.textContent);
-  const first = JSON.parse(page.getElementById("charts").textContent).find((it) => it.id === chart.id);
-  seen.unnamed = first.series.map((it) => it.name).filter((name) => !named.includes(name));
+  const tip = () => (page.querySelector(".tip") ? page.querySelector(".tip").textContent : "");
   const button = page.querySelector(".tools");
   const theme = page.getElementById("theme");
-  setTimeout(() => {
-    seen.tip = page.querySelector(".tip") ? page.querySelector(".tip").textContent : "";
+
+  const looks = () => {
+    seen.drawn = drawn();
+    seen.wide = wide();
+    page.querySelectorAll("details").forEach((it) => { it.open = true; });
+    const facts = page.querySelector(".facts");
+    seen.facts = facts.offsetWidth - facts.parentElement.clientWidth;
+    const chart = page.querySelector(".chart");
+    const at = chart.getBoundingClientRect();
+    for (const kind of ["mousemove", "mouseover"]) {
+      chart.querySelector("svg").dispatchEvent(new inside.MouseEvent(kind, {
+        bubbles: true, clientX: at.left + at.width / 2, clientY: at.top + at.height / 2,
+      }));
+    }
+    const named = [...chart.querySelectorAll("svg text")].map((it) => it.textContent);
+    const first = JSON.parse(page.getElementById("charts").textContent).find((it) => it.id === chart.id);
+    seen.unnamed = first.series.map((it) => it.name).filter((name) => !named.includes(name));
+    when(() => tip() !== "" && drawn() === seen.charts, acts);
+  };
+  const acts = () => {
+    seen.tip = tip();
     button.click();
     seen.linear = button.textContent;
     for (let click = 0; click < 3; click++) {
@@ -71,11 +83,15 @@ frame.addEventListener("load", () => {
       seen.themes.push(theme.textContent);
       seen.papers.push(paper());
     }
+    when(() => drawn() === seen.charts, says);
+  };
+  const says = () => {
     seen.unfolded = drawn();
     seen.wide = Math.max(seen.wide, wide());
     seen.errors = errors;
     document.getElementById("seen").textContent = JSON.stringify(seen);
-  }, 1000);
+  };
+  when(() => drawn() === seen.charts - seen.folded, looks);
 });
 frame.srcdoc = JSON.parse(document.getElementById("page").textContent);
 </script>"#;
@@ -95,7 +111,7 @@ fn browse(directory: &Path, arguments: &[&str], file: &Path) -> (String, String)
             "--disable-extensions",
             "--disable-background-networking",
         ])
-        .args(["--enable-logging=stderr", "--virtual-time-budget=5000"])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=30000"])
         .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .args(arguments)
         .arg(format!("file://{}", file.display()))
