@@ -60,6 +60,47 @@ fn options_say_what_the_kernels_say() {
     alike(0, |place| says(place, include_str!("options.py")));
 }
 
+/// What the page of conformance says that differs: over the kernel, and on a node.
+const DIFFERS: [(&str, &str, &str); 13] = [
+    ("IPV6_ADDRFORM", "taken", "ENOPROTOOPT"),
+    ("SO_ZEROCOPY", "taken", "ENOTSUP"),
+    ("a child shuts a listener", "ECONNREFUSED", "connected"),
+    ("another network namespace", "ENETUNREACH", "connected"),
+    ("bind after a reset", "bound", "EINVAL"),
+    ("descriptor 100", "closed", "open"),
+    (
+        "environment of a child",
+        "A",
+        "A LD_PRELOAD TOEHOLD_FABRIC TOEHOLD_KEEPER TOEHOLD_NETWORKS TOEHOLD_NODE TOEHOLD_QUIET",
+    ),
+    ("every congestion control", "taken", "taken"),
+    ("mmap", "mapped", "ENODEV"),
+    ("receive buffer of 16 MiB at most", "True", "True"),
+    ("send buffer of 16 MiB at most", "True", "True"),
+    ("stamps of what is sent", "taken", "EINVAL"),
+    ("told at once", "600", "512"),
+];
+
+#[test]
+#[ignore = "needs root, python3"] // for a network namespace
+fn what_differs_is_as_the_page_of_conformance_says() {
+    let said = |place: &Place| {
+        let said = place.says(&["python3", &place.file("differs.py", include_str!("differs.py"))]);
+        let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let kernel = Place::new(None);
+    let expected = DIFFERS.map(|(name, kernel, _)| format!("{name}: {kernel}"));
+    assert_eq!(said(&kernel), expected, "over the kernel");
+    let nodes = Fabrics::new();
+    nodes.succeeds("up server client");
+    let place = Place::new(Some(nodes));
+    let expected = DIFFERS.map(|(name, _, node)| format!("{name}: {node}"));
+    assert_eq!(said(&place), expected, "on a node");
+    place.connections_of_client(600);
+}
+
 /// The page of options, which is made of the table that the library decides by.
 const PAGE: &str = include_str!("../../../../../docs/socket-options.md");
 
