@@ -1,4 +1,4 @@
-//! Who uses Fast Open: what Linux reads in `net.ipv4.tcp_fastopen`.
+//! Fast Open as the system has it set: the bits of Linux's `net.ipv4.tcp_fastopen`.
 
 use toehold_posix::errno::Outcome;
 use toehold_stack::{Settings, SocketOption};

@@ -14,7 +14,7 @@
 //! | `rto_min`, `rto_initial`, `delayed_ack`, `time_wait`, `fin_wait_2` | milliseconds | 200, 1000, 40, 60000, 60000 |
 //! | `retries`, `syn_retries` | count | 15, 5 |
 //! | `fast_open_key` | 32 hexadecimal digits: the key of Fast Open's cookies | that of packetdrill's scripts |
-//! | `fast_open` | who uses Fast Open, the bits of Linux's `tcp_fastopen` | 0x403: clients, and all listeners |
+//! | `fast_open` | the use of Fast Open, in the bits of Linux's `tcp_fastopen` | 0x403: clients, and all listeners |
 //! | `sack`, `timestamps`, `window_scaling` | 0, 1 | 1, 1, 1 |
 //! | `ecn` | 0: no, 1: offer and accept, 2: accept | 0 |
 
@@ -29,7 +29,7 @@ use toehold_stack::{Config, CongestionAlgorithm, TcpConfig};
 pub struct Flags {
     /// The stack's configuration.
     pub config: Config,
-    /// Who uses Fast Open.
+    /// The use of Fast Open by clients and listeners.
     pub fast_open: FastOpen,
 }
 
