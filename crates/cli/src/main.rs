@@ -11,6 +11,7 @@ mod report;
 mod side;
 mod version;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -35,7 +36,8 @@ enum Command {
     Compare(plans::compare::Arguments),
     Report(report::Arguments),
     Model(model::Arguments),
-    Run(nodes::run::Arguments),
+    #[command(flatten)]
+    Start(Start),
     Up(nodes::up::Arguments),
     Uplink(nodes::uplink::Arguments),
     Device(nodes::device::Arguments),
@@ -46,12 +48,6 @@ enum Command {
     Stat(nodes::stat::Arguments),
     Capture(nodes::capture::Arguments),
     Version(version::Arguments),
-    /// The engine process of a node; started by `up`, never by hand.
-    #[command(name = nodes::engine::NAME, hide = true)]
-    Engine(nodes::engine::Arguments),
-    /// The engine process of an uplink or a device; started by them, never by hand.
-    #[command(name = nodes::forward::NAME, hide = true)]
-    Forward(nodes::forward::Arguments),
     /// One process of a measurement; started by measurements, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
@@ -66,16 +62,49 @@ enum Command {
     WorkersClients(side::WorkersClients),
 }
 
+/// The commands that begin a program or an engine process. A user waits for them at each
+/// start, so that [`parse`] builds the command line of these alone.
+#[derive(Debug, Subcommand)]
+enum Start {
+    Run(nodes::run::Arguments),
+    /// The engine process of a node; started by `up`, never by hand.
+    #[command(name = nodes::engine::NAME, hide = true)]
+    Engine(nodes::engine::Arguments),
+    /// The engine process of an uplink or a device; started by them, never by hand.
+    #[command(name = nodes::forward::NAME, hide = true)]
+    Forward(nodes::forward::Arguments),
+}
+
+/// The command line of [`Start`] alone: its commands read and say what they do in [`Arguments`].
+#[derive(Debug, Parser)]
+#[command(name = "toehold", version = version::LINE)]
+struct StartArguments {
+    #[command(subcommand)]
+    command: Start,
+}
+
+/// Reads the command line. To build all commands costs more instructions than the rest of
+/// a program's start together.
+fn parse(line: &[OsString]) -> Result<Command, clap::Error> {
+    let named = line.get(1).and_then(|name| name.to_str());
+    if named.is_some_and(Start::has_subcommand) {
+        let arguments = StartArguments::try_parse_from(line)?;
+        return Ok(Command::Start(arguments.command));
+    }
+    Ok(Arguments::try_parse_from(line)?.command)
+}
+
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let command = match parse(&line) {
+        Ok(command) => command,
         Err(said) => {
             // Help that cannot be written is an error, as any other output.
             let status = u8::try_from(said.exit_code()).unwrap_or(1);
             return ExitCode::from(if said.print().is_ok() { status } else { 1 });
         }
     };
-    let done = match arguments.command {
+    let done = match command {
         Command::Bench(arguments) => bench::run(arguments),
         Command::List(arguments) => plans::list::run(&arguments),
         Command::Reproduce(arguments) => plans::reproduce::run(&arguments),
@@ -83,18 +112,18 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => plans::compare::run(&arguments),
         Command::Report(arguments) => report::run(arguments),
         Command::Model(arguments) => model::run(&arguments),
-        Command::Run(arguments) => nodes::run::run(arguments),
+        Command::Start(Start::Run(arguments)) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),
         Command::Device(arguments) => nodes::device::run(arguments),
-        Command::Forward(arguments) => nodes::forward::run(arguments),
+        Command::Start(Start::Forward(arguments)) => nodes::forward::run(arguments),
         Command::Down(arguments) => nodes::down::run(&arguments),
         Command::Ps(arguments) => nodes::ps::run(&arguments),
         Command::Placement(arguments) => nodes::placement::run(&arguments),
         Command::Sockets(arguments) => nodes::sockets::run(&arguments),
         Command::Stat(arguments) => nodes::stat::run(&arguments),
         Command::Capture(arguments) => nodes::capture::run(&arguments),
-        Command::Engine(arguments) => nodes::engine::run(arguments),
+        Command::Start(Start::Engine(arguments)) => nodes::engine::run(arguments),
         Command::Version(arguments) => version::run(&arguments),
         Command::Side => return side::run(),
         Command::FarSide(arguments) => arguments.run(),
@@ -110,4 +139,36 @@ fn main() -> ExitCode {
         toehold_lab::say(&format!("toehold: {error:#}"));
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// What a command line is answered, or nothing if it is understood.
+    fn answer<T>(parsed: Result<T, clap::Error>) -> String {
+        parsed.map_or_else(|said| said.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn command_parsed_alone_answers_as_among_all() {
+        for name in ["run", nodes::engine::NAME, nodes::forward::NAME] {
+            assert!(Start::has_subcommand(name), "{name}");
+            for rest in ["--help", "-h", "--no-such-option", "--mtu=x", ""] {
+                let line = ["toehold", name, rest].map(OsString::from);
+                let line = &line[..if rest.is_empty() { 2 } else { 3 }];
+                let alone = answer(parse(line));
+                assert_eq!(alone, answer(Arguments::try_parse_from(line)), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn command_line_of_every_command_is_sound() {
+        Arguments::command().debug_assert();
+        StartArguments::command().debug_assert();
+        assert!(!Start::has_subcommand("up"));
+    }
 }

@@ -101,7 +101,7 @@ pub use parking::Rest;
 pub use payload::{Chain, MAX_ARENA, Payload, PayloadArea};
 pub use prefetch::{prefetch, prefetch_all};
 #[cfg(not(loom))]
-pub use process::{PerProcess, Process, inherit_nothing, inherit_signal_mask, note_fork};
+pub use process::{PerProcess, Process, begin_apart, inherit_nothing, inherit_signal_mask, note_fork};
 pub use region::{Access, Region, RegionError};
 pub use slab::Slab;
 #[cfg(not(any(loom, miri)))]

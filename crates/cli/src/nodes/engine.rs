@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ipnet::IpNet;
-use toehold_node::engine::{self, APART, Lifetime, Seat};
+use toehold_node::engine::{self, Lifetime, Seat};
 use toehold_node::fabric::Fabric;
 use toehold_node::kernel;
 
@@ -27,13 +27,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     network: Vec<IpNet>,
 
-    /// Start this process once more, and end.
-    #[arg(long)]
-    apart: bool,
-
     /// End when nobody uses the node any more.
     #[arg(long)]
     while_used: bool,
+
+    /// The standard input is the node's end of its first keeper; the inode of the other one.
+    #[arg(long)]
+    kept: Option<u64>,
 
     /// Make a network namespace first.
     #[arg(long)]
@@ -44,9 +44,6 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    if arguments.apart {
-        return Ok(engine::start_apart(APART)?);
-    }
     let seat = || {
         if arguments.own_network {
             kernel::enter_own_network()?;
@@ -63,5 +60,5 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             lifetime,
         })
     };
-    Ok(engine::main(seat, Node::host))
+    Ok(engine::main(arguments.kept, seat, Node::host))
 }

@@ -1,5 +1,6 @@
 //! A client's side of the control protocol: it waits, but never longer than its timeout.
 
+mod keeping;
 mod operator;
 
 use std::net::SocketAddr;
@@ -393,33 +394,6 @@ impl Connection {
         self.done(&Request::Forward { holder, which }, &descriptors)
     }
 
-    /// Keeps the node, if it ends with its last user: it lasts as long as any process has
-    /// the descriptor. Those who have it are let in by it ([`super::enter`]), and [tell](super::tell) what is
-    /// not on the node.
-    ///
-    /// # Errors
-    ///
-    /// If the node refuses or does not answer; `HungUp` if it is ending.
-    pub fn keep(&mut self) -> Result<OwnedFd, ControlError> {
-        let pair = super::door::pair();
-        let (end, keeper) = pair.map_err(|source| self.system(source))?;
-        let inode = rustix::fs::fstat(&keeper)
-            .map_err(|source| self.system(source))?
-            .st_ino;
-        self.done(&Request::Keep { inode }, std::slice::from_ref(&end))?;
-        Ok(keeper)
-    }
-
-    /// Keeps the node, if it ends with its last user, for as long as this process lives,
-    /// whatever program it becomes and whichever descriptors that closes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connection::keep`]; `Refused` if the node cannot see this process.
-    pub fn keep_for_life(&mut self) -> Result<(), ControlError> {
-        self.done(&Request::KeepForLife, &[])
-    }
-
     /// The record of a node of the fabric, or those of all nodes, as the engine sees them. For processes that
     /// may not look into the fabric's directory themselves.
     ///
@@ -478,37 +452,45 @@ impl Connection {
         request: &Request,
         descriptors: &[OwnedFd],
     ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
-        if self.broken {
-            return Err(ControlError::HungUp(self.node));
-        }
-        let (answer, descriptors) = match self.ask_once(request, descriptors) {
-            Ok(answered) => answered,
-            Err(error) => {
-                self.broken = !matches!(error, ControlError::TimedOut { .. });
-                return Err(error);
-            }
-        };
-        match answer {
-            Answer::Refused(refusal) => Err(ControlError::Refused {
+        let asked = self.post(request, descriptors).and_then(|()| self.take(0));
+        self.heard(asked)
+    }
+
+    /// Tells a refusal from another answer, and remembers an error after which nothing can be
+    /// asked any more.
+    fn heard(
+        &mut self,
+        asked: Result<(Answer, Vec<OwnedFd>), ControlError>,
+    ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+        match asked {
+            Ok((Answer::Refused(refusal), _)) => Err(ControlError::Refused {
                 node: self.node,
                 refusal,
             }),
-            answer => Ok((answer, descriptors)),
+            Ok(answered) => Ok(answered),
+            Err(error) => {
+                self.broken |= !matches!(error, ControlError::TimedOut { .. });
+                Err(error)
+            }
         }
     }
 
-    /// Asks, and takes what belongs to older questions before what belongs to this one.
-    fn ask_once(
-        &mut self,
-        request: &Request,
-        descriptors: &[OwnedFd],
-    ) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
+    /// Asks, without waiting for the answer.
+    fn post(&mut self, request: &Request, descriptors: &[OwnedFd]) -> Result<(), ControlError> {
+        if self.broken {
+            return Err(ControlError::HungUp(self.node));
+        }
         self.send(request, descriptors)?;
         self.owed += 1;
+        Ok(())
+    }
+
+    /// Takes answers until `left` are still to come, and returns the last one taken.
+    fn take(&mut self, left: u32) -> Result<(Answer, Vec<OwnedFd>), ControlError> {
         loop {
             let answered = self.receive()?;
             self.owed -= 1;
-            if self.owed == 0 {
+            if self.owed == left {
                 return Ok(answered);
             }
         }

@@ -30,6 +30,35 @@ pub enum Lifetime {
     WhileUsed,
 }
 
+/// The two ends of what keeps a node, which [`keeper_pair`] makes.
+#[derive(Debug)]
+pub(crate) struct KeeperPair {
+    /// The node's.
+    pub(crate) end: KeeperEnd,
+    /// The users'.
+    pub(crate) keeper: OwnedFd,
+}
+
+/// The node's end of what keeps it.
+#[derive(Debug)]
+pub(crate) struct KeeperEnd {
+    pub(crate) descriptor: OwnedFd,
+    /// The inode of the other end.
+    pub(crate) inode: u64,
+}
+
+/// Makes what keeps a node.
+///
+/// # Errors
+///
+/// If the system has no descriptor left.
+pub(crate) fn keeper_pair() -> Result<KeeperPair, Errno> {
+    let (descriptor, keeper) = super::door::pair()?;
+    let inode = rustix::fs::fstat(&keeper)?.st_ino;
+    let end = KeeperEnd { descriptor, inode };
+    Ok(KeeperPair { end, keeper })
+}
+
 /// What tells that a user is gone.
 #[derive(Debug)]
 struct Keeper {

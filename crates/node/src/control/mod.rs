@@ -35,6 +35,7 @@ pub use self::connection::{Attached, Connection, ControlError};
 pub use self::door::{Door, enter, leads_somewhere, tell};
 pub use self::host::{Attachment, CaptureRequest, CaptureSummary, Client, Host, Refusal};
 pub use self::keepers::Lifetime;
+pub(crate) use self::keepers::{KeeperEnd, KeeperPair, keeper_pair};
 pub use self::message::{BUILD, MAX_DESCRIPTORS, MAX_HOLDERS, VERSION};
 pub(crate) use self::server::Server;
 pub use self::status::{

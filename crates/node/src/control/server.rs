@@ -14,14 +14,16 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 use rustix::process::geteuid;
+use toehold_link::credentials::PeerCredentials;
 
 use super::door::{Porch, Visitor, has_hung_up, next_visitor};
 use super::host::{Host, Refusal};
-use super::keepers::{Keepers, Lifetime};
+use super::keepers::{KeeperEnd, Keepers, Lifetime};
 use super::message::{Answer, MAX_PACKET, Request};
 use super::packet::{self, Packet};
 use super::session::{Limits, Session, outgoing};
 use crate::fabric::{Access, Fabric, NodeRecord, Place, Right, Rights, name_of_user};
+use crate::seen::{number_of, process_of};
 use crate::why::{Reason, Records, Report};
 
 /// Events taken in one go; what is left is found next time.
@@ -159,6 +161,25 @@ impl Server {
     pub(crate) fn lifetime(mut self, lifetime: Lifetime) -> Server {
         self.keepers = Keepers::new(lifetime, self.limits.grace);
         self
+    }
+
+    /// Lets the process keep the node that has started it, from the start: by a descriptor, and
+    /// for as long as it lives, as [`Request::Keep`] and [`Request::KeepForLife`] do.
+    ///
+    /// # Errors
+    ///
+    /// If the descriptor is of another kind.
+    ///
+    /// [`Request::Keep`]: super::message::Request::Keep
+    /// [`Request::KeepForLife`]: super::message::Request::KeepForLife
+    pub(crate) fn kept_by(mut self, end: KeeperEnd) -> Result<Server, Errno> {
+        let credentials = PeerCredentials::of(end.descriptor.as_fd())?;
+        if let Ok(Some(process)) = process_of(end.descriptor.as_fd(), &credentials) {
+            let pid = number_of(process.as_fd()).unwrap_or(0);
+            self.keepers.keep_for(&self.epoll, process, pid);
+        }
+        self.keepers.keep(&self.epoll, end.descriptor, end.inode)?;
+        Ok(self)
     }
 
     /// The same of a node at a place: whom it lets in, and what fabric it is in.

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,6 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::Lifetime;
+use crate::control::{KeeperEnd, KeeperPair, keeper_pair};
 use crate::fabric::NodeRecord;
 use crate::run;
 use crate::settings::{NodeSettings, TABLE};
@@ -25,13 +27,12 @@ use crate::settings::{NodeSettings, TABLE};
 /// How long an engine process may take to start.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Arguments of an engine process, beside those of the node: to start itself apart, to end
-/// with the node's last user, to make itself a network namespace.
-pub const APART: &str = "--apart";
-/// See [`APART`].
+/// The argument of an engine process that makes it end with the node's last user.
 const WHILE_USED: &str = "--while-used";
-/// See [`APART`].
+/// The argument of an engine process that makes it a network namespace.
 const OWN_NETWORK: &str = "--own-network";
+/// The argument of an engine process that says which keeper the standard input is the node's end of.
+const KEPT: &str = "--kept";
 
 /// Bytes of what it says, at most.
 const MAX_REPORT: usize = 64 << 10;
@@ -111,7 +112,28 @@ impl Launch {
     ///
     /// What the engine process said, if it failed.
     pub fn start(&self) -> Result<NodeRecord, LaunchError> {
-        let mut child = self.command()?.spawn()?;
+        self.start_by(self.command(None)?)
+    }
+
+    /// Starts it as [`Launch::start`] does, with this process as the node's first user: what it
+    /// returns keeps the node, as [`Connection::keep_for_life`] does, and nothing needs to be asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Launch::start`].
+    ///
+    /// [`Connection::keep_for_life`]: crate::control::Connection::keep_for_life
+    pub(crate) fn start_kept(&self) -> Result<(NodeRecord, OwnedFd), LaunchError> {
+        let KeeperPair { end, keeper } = keeper_pair().map_err(io::Error::from)?;
+        let record = self.start_by(self.command(Some(end))?)?;
+        Ok((record, keeper))
+    }
+
+    /// Starts it by a command, and waits for its report.
+    fn start_by(&self, mut command: Command) -> Result<NodeRecord, LaunchError> {
+        let mut child = command.spawn()?;
+        // The other end of a keeper is the engine process's alone.
+        drop(command);
         let mut said = Vec::new();
         let heard = match child.stdout.take() {
             Some(pipe) => listen(pipe, &mut said)?,
@@ -144,7 +166,7 @@ impl Launch {
         })
     }
 
-    fn command(&self) -> Result<Command, LaunchError> {
+    fn command(&self, keeper: Option<KeeperEnd>) -> Result<Command, LaunchError> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         command.arg("--fabric").arg(&self.fabric);
@@ -164,7 +186,10 @@ impl Launch {
         }
         toehold_shm::inherit_nothing(&mut command);
         if self.lifetime == Lifetime::WhileUsed {
-            command.args([APART, WHILE_USED]);
+            // This process may become another program, which would wonder at a child that it
+            // did not start.
+            toehold_shm::begin_apart(&mut command);
+            command.arg(WHILE_USED);
         }
         if self.own_network {
             command.arg(OWN_NETWORK);
@@ -175,8 +200,12 @@ impl Launch {
         for network in &self.networks {
             command.arg("--network").arg(network.to_string());
         }
+        if let Some(KeeperEnd { inode, .. }) = &keeper {
+            command.args([KEPT, &inode.to_string()]);
+        }
         command.arg("--").arg(&self.node);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(keeper.map_or_else(Stdio::null, |end| end.descriptor.into()));
+        command.stdout(Stdio::piped());
         command.stderr(match &self.log {
             Some(_) => Stdio::from(self.open_log()?),
             None => Stdio::null(),
@@ -195,7 +224,7 @@ impl Launch {
     }
 }
 
-/// Reads until the other side closes the pipe: true; or the time is over.
+/// Reads a report. Returns `false` if the time is over before it is whole or the pipe closed.
 fn listen(mut pipe: ChildStdout, said: &mut Vec<u8>) -> io::Result<bool> {
     let deadline = Instant::now() + TIMEOUT;
     while said.len() < MAX_REPORT {
@@ -215,7 +244,14 @@ fn listen(mut pipe: ChildStdout, said: &mut Vec<u8>) -> io::Result<bool> {
         let mut part = [0; 4096];
         match pipe.read(&mut part) {
             Ok(0) => return Ok(true),
-            Ok(len) => said.extend_from_slice(&part[..len]),
+            Ok(len) => {
+                said.extend_from_slice(&part[..len]);
+                // No beginning of a report is one. To wait for the pipe's end as well would be to
+                // wait for the engine process once more.
+                if serde_json::from_slice::<Report>(said).is_ok() {
+                    return Ok(true);
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -20,15 +20,15 @@ use std::thread::JoinHandle;
 use ipnet::IpNet;
 
 pub use crate::control::Lifetime;
-use crate::control::{Host, Server};
+use crate::control::{Host, KeeperEnd, Server};
 use crate::fabric::{Fabric, NodeRecord, Place, Role, TakeError};
 pub use crate::probe::AddressTaken;
 use crate::settings::{InvalidSetting, NodeSettings};
 use crate::uplink;
 
 pub use self::host::StackHost;
-pub use self::launch::{APART, Launch, LaunchError};
-pub use self::process::{main, main_as, start_apart};
+pub use self::launch::{Launch, LaunchError};
+pub use self::process::{main, main_as};
 
 /// What a host may fail with.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
@@ -103,6 +103,16 @@ impl Engine {
         seat: Seat,
         host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
     ) -> Result<Engine, StartError> {
+        Self::start_with(role, None, seat, host)
+    }
+
+    /// Starts a member that `keeper` keeps from the start, if there is one.
+    fn start_with(
+        role: Role,
+        keeper: Option<KeeperEnd>,
+        seat: Seat,
+        host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
+    ) -> Result<Engine, StartError> {
         seat.settings.check()?;
         let beyond = uplink::known_beyond(&seat.fabric);
         let place = seat
@@ -124,6 +134,11 @@ impl Engine {
         let server = Server::new(listener, stop.into(), record, Arc::clone(&engine.host));
         let server = server.map_err(|errno| StartError::Thread(errno.into()))?;
         let mut server = server.lifetime(seat.lifetime).at(&engine.place);
+        if let Some(keeper) = keeper {
+            server = server
+                .kept_by(keeper)
+                .map_err(|errno| StartError::Thread(errno.into()))?;
+        }
         let thread = std::thread::Builder::new().name("toehold-control".into());
         let control = thread
             .spawn(move || {

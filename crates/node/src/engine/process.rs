@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::launch::Report;
 use super::{Engine, HostError, Seat, StartError};
-use crate::control::Host;
+use crate::control::{Host, KeeperEnd};
 use crate::fabric::{Place, Role, TakeError};
 use crate::settings::NodeSettings;
 
@@ -18,12 +18,14 @@ use crate::settings::NodeSettings;
 /// the node, reports on its standard output, and serves until it is asked to end
 /// or gets SIGTERM or SIGINT.
 ///
-/// `seat` is made late so that its errors, too, are reported.
+/// `seat` is made late so that its errors, too, are reported. `kept`: the process that has
+/// started this one keeps the node, see [`super::Launch::start_kept`].
 pub fn main(
+    kept: Option<u64>,
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> ExitCode {
-    main_as(Role::Node, seat, host)
+    main_with(Role::Node, kept, seat, host)
 }
 
 /// The same for a member of the fabric that may be no node.
@@ -32,11 +34,20 @@ pub fn main_as(
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> ExitCode {
+    main_with(role, None, seat, host)
+}
+
+fn main_with(
+    role: Role,
+    kept: Option<u64>,
+    seat: impl FnOnce() -> Result<Seat, HostError>,
+    host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
+) -> ExitCode {
     // Neither the terminal's signals nor its end concern the node. It fails if
     // somebody has seen to that already.
     let _ = setsid();
     raise_descriptor_limit();
-    match start(role, seat, host) {
+    match start(role, kept, seat, host) {
         Ok(engine) => {
             // A working directory would keep its file system busy.
             let _ = std::env::set_current_dir("/");
@@ -58,28 +69,25 @@ pub fn main_as(
 
 fn start(
     role: Role,
+    kept: Option<u64>,
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> Result<Engine, HostError> {
-    let engine = Engine::start_as(role, seat()?, host)?;
+    let keeper = kept.map(take_keeper).transpose()?;
+    let engine = Engine::start_with(role, keeper, seat()?, host)?;
     engine.stop_on(&[SIGTERM, SIGINT])?;
     Ok(engine)
 }
 
-/// Starts this program once more, with its arguments but for one that has brought it here,
-/// and ends. The other one is nobody's child then: whoever has started this one may become
-/// another program, which would wonder at a child that it did not start.
-pub fn start_apart(argument: &str) -> io::Result<ExitCode> {
-    let arguments = std::env::args_os().skip(1);
-    let mut command = std::process::Command::new("/proc/self/exe");
-    command
-        .args(arguments.filter(|given| given != argument))
-        .spawn()?;
-    Ok(ExitCode::SUCCESS)
+/// The node's end of its first keeper, which this process has got as its standard input.
+fn take_keeper(inode: u64) -> io::Result<KeeperEnd> {
+    let descriptor = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = OpenOptions::new().read(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(KeeperEnd { descriptor, inode })
 }
 
-/// Says the one thing and closes the pipe: whoever has started this process
-/// waits for its end, not for a line's.
+/// Says the one thing and closes the pipe: a launcher that reads no report waits for its end.
 fn report(report: &Report) {
     let mut stdout = io::stdout().lock();
     // If nobody listens any more, nobody needs to know.

@@ -1,9 +1,10 @@
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::*;
 use crate::Placement;
-use crate::control::Connection;
+use crate::control::{Connection, KeeperPair, enter, keeper_pair};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,6 +33,38 @@ fn an_engine_serves_until_it_is_asked_to_end() {
     // Not when the thread has ended, but at once.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     running.join().unwrap();
+}
+
+#[test]
+fn node_with_keeper_from_the_start_lets_in_by_it_and_lasts_with_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut seat = seat(&directory, "web");
+    seat.lifetime = Lifetime::WhileUsed;
+    let KeeperPair { end, keeper } = keeper_pair().unwrap();
+    let inode = end.inode;
+    let _engine = Engine::start_with(Role::Node, Some(end), seat, StackHost::host).unwrap();
+    let mut by_keeper = enter(keeper.as_fd(), "web".parse().unwrap()).unwrap();
+    assert_eq!(by_keeper.status().unwrap().keepers, [inode]);
+    drop((by_keeper, keeper));
+    let fabric = Fabric::open(directory.path().to_str().unwrap()).unwrap();
+    let mut node = Connection::open(&fabric, "web").unwrap();
+    // The engine sees the end of the keeper between two answers at the latest.
+    while !node.status().unwrap().keepers.is_empty() {}
+    node.status().unwrap();
+}
+
+#[test]
+fn keeper_of_another_kind_starts_no_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_reader, writer) = io::pipe().unwrap();
+    let keeper = KeeperEnd {
+        descriptor: writer.into(),
+        inode: 1,
+    };
+    let seat = seat(&directory, "web");
+    let started = Engine::start_with(Role::Node, Some(keeper), seat, StackHost::host);
+    assert!(matches!(started.map(drop), Err(StartError::Thread(_))));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]

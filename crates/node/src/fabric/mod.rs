@@ -474,7 +474,7 @@ impl Fabric {
     }
 
     /// A node's record, if it is one, and of the same user as its control socket.
-    fn record(&self, name: &NodeName) -> Option<NodeRecord> {
+    pub(crate) fn record(&self, name: &NodeName) -> Option<NodeRecord> {
         let (record, owner) = NodeRecord::read(self.handle.as_fd(), &file(name, RECORD))?;
         let genuine = record.name == *name && self.owner(name, CONTROL) == Some(owner);
         genuine.then_some(record)

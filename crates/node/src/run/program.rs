@@ -26,7 +26,10 @@ const MAX_SCRIPTS: usize = 5;
 const MAX_LINE: usize = 256;
 
 /// Program headers that are looked at.
-const MAX_HEADERS: u16 = 256;
+const MAX_HEADERS: u64 = 256;
+
+/// Bytes of a program header.
+const HEADER: u64 = 56;
 
 /// Why a command cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -172,14 +175,17 @@ fn of_elf(file: &File, beginning: &[u8]) -> Option<Reason> {
         number::<2>(beginning, 54)?,
         number::<2>(beginning, 56)?,
     );
+    // The kernel takes no program with headers of another size.
+    if size != HEADER {
+        return None;
+    }
+    let len = count.min(MAX_HEADERS) * HEADER;
+    let headers = read(file, offset, len).filter(|headers| headers.len() as u64 == len)?;
     let (mut linker, mut is_go) = (None, false);
-    for index in 0..count.min(MAX_HEADERS.into()) {
-        let mut header = [0; 56];
-        file.read_exact_at(&mut header, offset.checked_add(index * size)?)
-            .ok()?;
-        match number::<4>(&header, 0)? {
-            PT_INTERP => linker = Some(number::<8>(&header, 8)?),
-            PT_NOTE => is_go |= has_go_note(file, number::<8>(&header, 8)?, number::<8>(&header, 32)?),
+    for header in headers.chunks(HEADER as usize) {
+        match number::<4>(header, 0)? {
+            PT_INTERP => linker = Some(number::<8>(header, 8)?),
+            PT_NOTE => is_go |= has_go_note(file, number::<8>(header, 8)?, number::<8>(header, 32)?),
             _ => {}
         }
     }
@@ -380,6 +386,22 @@ mod tests {
         hostile[40..48].fill(0xff);
         let path = write(&directory, "hostile", &hostile, 0o755);
         assert_eq!(obstacle(&path), None);
+    }
+
+    #[test]
+    fn program_headers_of_another_size_or_cut_off_tell_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let whole = elf(2, own(), None);
+        let path = write(&directory, "whole", &whole, 0o755);
+        assert_eq!(obstacle(&path), Some((path.clone(), Reason::Static)));
+        let mut other = whole.clone();
+        other[54] = 57;
+        let mut many = whole.clone();
+        many[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
+        for bytes in [&other[..], &many, &whole[..64 + 56]] {
+            let path = write(&directory, "damaged", bytes, 0o755);
+            assert_eq!(obstacle(&path), None);
+        }
     }
 
     #[test]

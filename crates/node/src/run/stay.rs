@@ -13,7 +13,7 @@ use toehold_link::interface::NamespaceName;
 use super::FIRST_DESCRIPTOR;
 use crate::control::{Connection, ControlError, tell};
 use crate::engine::{Launch, LaunchError};
-use crate::fabric::{Fabric, FabricError, meaning_outside};
+use crate::fabric::{Fabric, FabricError, Networks, meaning_outside};
 use crate::why::Report;
 
 /// How often nodes of the same name may come and go before this one gives up: each time,
@@ -65,7 +65,10 @@ pub enum StayError {
 pub struct Stay {
     fabric: Fabric,
     node: String,
-    connection: Connection,
+    /// `None`: the node's record has gone meanwhile, with the node.
+    networks: Option<Networks>,
+    /// `None`: this process has started the node, and has not asked it for anything.
+    connection: Option<Connection>,
     keeper: OwnedFd,
 }
 
@@ -80,10 +83,8 @@ impl Stay {
             if let Some(stay) = Stay::join(launch)? {
                 return Ok(stay);
             }
-            match launch.start() {
-                // Somebody else has just started it.
-                Ok(_) | Err(LaunchError::NameInUse(_)) => {}
-                Err(error) => return Err(error.into()),
+            if let Some(stay) = Stay::start(launch)? {
+                return Ok(stay);
             }
         }
         Err(StayError::Restless(launch.node.clone()))
@@ -105,36 +106,45 @@ impl Stay {
             if fabric.resolve(&launch.node).is_ok() || meaning_outside(&launch.node).is_some() {
                 continue;
             }
-            match launch.start() {
-                Ok(_) => match Stay::join(&launch)? {
-                    Some(stay) => return Ok(stay),
-                    // Somebody else has joined it by name and left it.
-                    None => continue,
-                },
-                Err(LaunchError::NameInUse(_)) => {}
-                Err(error) => return Err(error.into()),
+            if let Some(stay) = Stay::start(&launch)? {
+                return Ok(stay);
             }
         }
         Err(StayError::Names(first))
+    }
+
+    /// `None`: another process has just started a node of the name.
+    fn start(launch: &Launch) -> Result<Option<Stay>, StayError> {
+        let (record, keeper) = match launch.start_kept() {
+            Ok(started) => started,
+            Err(LaunchError::NameInUse(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(Stay {
+            fabric: Fabric::open(&launch.fabric)?,
+            node: launch.node.clone(),
+            networks: Some(Networks::of(&record)),
+            connection: None,
+            keeper,
+        }))
     }
 
     /// `None`: there is no such node, or not any more.
     fn join(launch: &Launch) -> Result<Option<Stay>, StayError> {
         let fabric = Fabric::open(&launch.fabric)?;
         let joined = Connection::open(&fabric, &launch.node).and_then(|mut connection| {
-            let keeper = connection.keep()?;
-            match connection.keep_for_life() {
-                // It is of another namespace, and has the descriptor.
-                Ok(()) | Err(ControlError::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            let keeper = connection.keep_for_life()?;
             Ok((connection, keeper))
         });
         match joined {
             Ok((connection, keeper)) => Ok(Some(Stay {
+                // The node has just answered, so that nobody needs to ask whether it lives.
+                networks: fabric
+                    .record(&connection.node())
+                    .map(|record| Networks::of(&record)),
                 fabric,
                 node: launch.node.clone(),
-                connection,
+                connection: Some(connection),
                 keeper,
             })),
             Err(ControlError::Unknown { .. } | ControlError::HungUp(_)) => Ok(None),
@@ -152,9 +162,14 @@ impl Stay {
         &self.node
     }
 
+    /// The networks of the node's fabric. `None`: the node has ended meanwhile.
+    pub fn networks(&self) -> Option<Networks> {
+        self.networks
+    }
+
     /// The user whose node it is, if that is not this process's.
     pub fn other_user(&self) -> Option<u32> {
-        self.connection.other_user()
+        self.connection.as_ref()?.other_user()
     }
 
     /// Tells the node of a program that will not use it.
@@ -186,11 +201,15 @@ impl Stay {
     ///
     /// If it has none, or this process may not be in it.
     pub fn enter_network(&mut self) -> Result<(), StayError> {
-        let kernel = self.connection.status()?.stack.kernel;
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(Connection::open(&self.fabric, &self.node)?),
+        };
+        let kernel = connection.status()?.stack.kernel;
         let kernel = kernel.ok_or_else(|| StayError::NoNetwork(self.node.clone()))?;
         let entered = match &kernel.netns {
             Some(name) => enter_named(name),
-            None => enter_that_of(self.connection.engine()?),
+            None => enter_that_of(connection.engine()?),
         };
         entered.map_err(|errno| StayError::Enter(self.node.clone(), errno))
     }

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use ipnet::IpNet;
 use toehold_node::engine::{Launch, Lifetime};
-use toehold_node::fabric::{Networks, name_of_user};
+use toehold_node::fabric::name_of_user;
 use toehold_node::kernel::DEFAULT_DEVICE;
 use toehold_node::run::{self, ProgramError, Stay};
 use toehold_node::usage::Usage;
@@ -161,8 +161,8 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
         );
     }
     // Of a node that has gone meanwhile the program finds out by itself.
-    if let Ok(node) = stay.fabric().resolve(stay.node()) {
-        command.env(run::NETWORKS, Networks::of(&node).to_string());
+    if let Some(networks) = stay.networks() {
+        command.env(run::NETWORKS, networks.to_string());
     }
     match arguments.quiet {
         true => command.env(run::QUIET, "1"),

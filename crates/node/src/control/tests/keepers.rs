@@ -78,13 +78,41 @@ fn a_node_ends_with_the_last_process_that_has_attached() {
 }
 
 #[test]
-fn a_process_can_use_a_node_as_long_as_it_lives() {
+fn node_kept_for_life_outlasts_keeper_and_connection_dropped_at_once() {
     let served = while_used(PATIENCE);
-    let keeper = served.connect().keep().unwrap();
-    served.connect().keep_for_life().unwrap();
-    drop(keeper);
+    for _ in 0..100 {
+        // Here the connection ends first: its answer is not waited for.
+        let keeper = served.connect().keep_for_life().unwrap();
+        drop(keeper);
+    }
     served.connect().status().unwrap();
     served.end();
+}
+
+#[test]
+fn connection_that_keeps_node_for_life_takes_the_answer_before_later_ones() {
+    let served = while_used(PATIENCE);
+    let mut connection = served.connect();
+    let keeper = connection.keep_for_life().unwrap();
+    let kept = connection.status().unwrap().keepers;
+    assert_eq!(kept, [rustix::fs::fstat(&keeper).unwrap().st_ino]);
+    connection.status().unwrap();
+    served.end();
+}
+
+#[test]
+fn node_kept_for_life_ends_with_the_process() {
+    let served = while_used(PATIENCE);
+    let keeper = served.connect().keep().unwrap();
+    let mut process = processes::attached_process(&served, |command| {
+        command.env(processes::KEEPS, "1");
+    });
+    assert!(processes::lines(&mut process).any(|line| line.contains("kept")));
+    drop(keeper);
+    served.connect().status().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    wait_for_end(served);
 }
 
 #[test]

@@ -9,6 +9,9 @@ use super::*;
 
 const FABRIC: &str = "TOEHOLD_TEST_CONTROL";
 
+/// The variable that makes the process keep the node for life, and not attach.
+pub(super) const KEEPS: &str = "TOEHOLD_TEST_KEEPS";
+
 /// A process that attaches, says so, and waits to be killed.
 pub(super) fn attached_process(served: &Served, more: impl FnOnce(&mut Command)) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -31,8 +34,14 @@ fn attach_in_a_process() {
         Ok(node) => node,
         Err(error) => return println!("error: {error}"),
     };
-    match node.attach() {
-        Ok(attached) => println!("attached as {}", attached.attachment.process),
+    let done = match std::env::var_os(KEEPS) {
+        Some(_) => node.keep_for_life().map(|_| "kept".to_owned()),
+        None => node
+            .attach()
+            .map(|attached| format!("attached as {}", attached.attachment.process)),
+    };
+    match done {
+        Ok(done) => println!("{done}"),
         Err(error) => return println!("error: {error}"),
     }
     let mut copy = None;
@@ -53,10 +62,10 @@ fn attach_in_a_process() {
     drop(copy);
 }
 
-fn lines(child: &mut Child) -> impl Iterator<Item = String> {
+pub(super) fn lines(child: &mut Child) -> impl Iterator<Item = String> {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let said = |line: &String| {
-        ["attached", "copied", "error"]
+        ["attached", "copied", "kept", "error"]
             .iter()
             .any(|word| line.contains(word))
     };
