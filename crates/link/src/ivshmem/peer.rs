@@ -87,13 +87,13 @@ impl Peer {
     }
 
     /// Begins with a new life of the peer.
-    pub(super) fn meet(&mut self, seen: Sight) {
+    pub(super) fn begin(&mut self, seen: Sight) {
         self.life = seen.present;
         self.address = address_of(seen.identity);
     }
 
     /// Ends with the peer's life.
-    pub(super) fn part(&mut self) {
+    pub(super) fn end(&mut self) {
         self.life = 0;
         self.outbound.end();
         self.inbound.end();
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// Offers and accepts sessions. `own` is this member's current life.
-    pub(super) fn attend(&mut self, own: u64, now_ns: u64) {
+    pub(super) fn update_sessions(&mut self, own: u64, now_ns: u64) {
         if self.outbound.attend(own, self.life) {
             self.unpublished = false;
             self.statistics.sessions += 1;

@@ -86,12 +86,12 @@ impl IvshmemLink {
             if self.peers[index].differs(seen) {
                 self.lose(index);
                 if let Some(seen) = seen {
-                    self.peers[index].meet(seen);
+                    self.peers[index].begin(seen);
                     self.note(NeighborChange::Joined(self.peers[index].address));
                 }
             }
             if seen.is_some() {
-                self.peers[index].attend(self.life, self.now_ns);
+                self.peers[index].update_sessions(self.life, self.now_ns);
             }
         }
         if self.now_ns >= self.age_ns {
@@ -106,7 +106,7 @@ impl IvshmemLink {
             self.note(NeighborChange::Left(self.peers[index].address));
             self.learned.forget(index);
         }
-        self.peers[index].part();
+        self.peers[index].end();
     }
 
     /// Checks that this member still has its number. After a long pause another
