@@ -1,4 +1,5 @@
-//! What MSG_ERRQUEUE tells of an attempt to connect that the network has ended (ip(7), IP_RECVERR).
+//! Reports of MSG_ERRQUEUE about attempts to connect that the network has ended
+//! (ip(7), IP_RECVERR).
 
 use core::ffi::c_int;
 use core::net::SocketAddr;
@@ -10,15 +11,16 @@ use crate::address;
 use crate::errno::Errno;
 use crate::message::Control;
 
-/// SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
+/// Values of SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
 const ORIGINS: [u8; 2] = [2, 3];
 
-/// The control message of a report, to a socket of a domain: `sock_extended_err`, and behind it who sent the message.
+/// Returns the control message of a report for a socket of a domain:
+/// `sock_extended_err`, and the sender of the ICMP message behind it.
 pub fn control(report: &NetworkReport, domain: c_int) -> Control {
     let origin = ORIGINS[usize::from(report.to.is_ipv6())];
     let mut data = Errno::from(report.error).0.to_ne_bytes().to_vec();
     data.extend([origin, report.kind, report.code, 0]);
-    // Neither more about the error nor data.
+    // Further fields, which stay zero: information about the error, and data.
     data.extend([0; 8]);
     data.extend(address::bytes(SocketAddr::new(report.from, 0), domain));
     let (level, kind) = match domain {
@@ -28,7 +30,7 @@ pub fn control(report: &NetworkReport, domain: c_int) -> Control {
     Control { level, kind, data }
 }
 
-/// Where the packet was to go that the report is about, as a message's name.
+/// Returns the destination of the reported packet, as a message's name.
 pub fn name(report: &NetworkReport, domain: c_int) -> Vec<u8> {
     address::bytes(report.to, domain)
 }
@@ -39,7 +41,7 @@ mod tests {
     use toehold_stack::SocketError;
 
     #[test]
-    fn report_is_in_the_form_of_the_sockets_domain() {
+    fn report_has_form_of_domain() {
         let report = NetworkReport {
             error: SocketError::HostUnreachable,
             from: "10.0.0.9".parse().unwrap(),
