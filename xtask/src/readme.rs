@@ -13,8 +13,8 @@ pub(crate) struct Arguments {
     except: Vec<String>,
 }
 
-/// The documents with commands. The README is the last: its web server goes on in the background,
-/// on a node that would take the address of the other documents' first node.
+/// The documents with commands. The README is the last. Its web server goes on in the background, on
+/// a node that would take the address of the other documents' first node.
 const DOCUMENTS: [&str; 3] = ["docs/book/use/nodes.md", "docs/experiments.md", "README.md"];
 
 /// Runs every command of the documents, in order.
