@@ -37,7 +37,7 @@ enum Command {
     Report(report::Arguments),
     Model(model::Arguments),
     #[command(flatten)]
-    Start(Start),
+    Run(Run),
     Up(nodes::up::Arguments),
     Uplink(nodes::uplink::Arguments),
     Device(nodes::device::Arguments),
@@ -48,6 +48,10 @@ enum Command {
     Stat(nodes::stat::Arguments),
     Capture(nodes::capture::Arguments),
     Version(version::Arguments),
+    #[command(flatten)]
+    Engine(Engine),
+    #[command(flatten)]
+    Forward(Forward),
     /// One process of a measurement; started by measurements, never by hand.
     #[command(name = side::NAME, hide = true)]
     Side,
@@ -62,36 +66,49 @@ enum Command {
     WorkersClients(side::WorkersClients),
 }
 
-/// The commands that begin a program or an engine process. A user waits for them at each
-/// start, so that [`parse`] builds the command line of these alone.
+/// A program on a node. Like [`Engine`] and [`Forward`], it is a set of one command, so that its
+/// command line can be built alone: a user waits for these three at each start.
 #[derive(Debug, Subcommand)]
-enum Start {
+enum Run {
     Run(nodes::run::Arguments),
+}
+
+/// See [`Run`].
+#[derive(Debug, Subcommand)]
+enum Engine {
     /// The engine process of a node; started by `up`, never by hand.
     #[command(name = nodes::engine::NAME, hide = true)]
     Engine(nodes::engine::Arguments),
+}
+
+/// See [`Run`].
+#[derive(Debug, Subcommand)]
+enum Forward {
     /// The engine process of an uplink or a device; started by them, never by hand.
     #[command(name = nodes::forward::NAME, hide = true)]
     Forward(nodes::forward::Arguments),
 }
 
-/// The command line of [`Start`] alone: its commands read and say what they do in [`Arguments`].
+/// The command line of some commands only, which read and say there what they do in [`Arguments`].
 #[derive(Debug, Parser)]
 #[command(name = "toehold", version = version::LINE)]
-struct StartArguments {
+struct Alone<C: Subcommand> {
     #[command(subcommand)]
-    command: Start,
+    command: C,
 }
 
 /// Reads the command line. To build all commands costs more instructions than the rest of
 /// a program's start together.
 fn parse(line: &[OsString]) -> Result<Command, clap::Error> {
-    let named = line.get(1).and_then(|name| name.to_str());
-    if named.is_some_and(Start::has_subcommand) {
-        let arguments = StartArguments::try_parse_from(line)?;
-        return Ok(Command::Start(arguments.command));
+    fn alone<C: Subcommand>(line: &[OsString]) -> Result<C, clap::Error> {
+        Ok(Alone::try_parse_from(line)?.command)
     }
-    Ok(Arguments::try_parse_from(line)?.command)
+    match line.get(1).and_then(|name| name.to_str()) {
+        Some(name) if Run::has_subcommand(name) => alone(line).map(Command::Run),
+        Some(name) if Engine::has_subcommand(name) => alone(line).map(Command::Engine),
+        Some(name) if Forward::has_subcommand(name) => alone(line).map(Command::Forward),
+        _ => Ok(Arguments::try_parse_from(line)?.command),
+    }
 }
 
 fn main() -> ExitCode {
@@ -112,18 +129,18 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => plans::compare::run(&arguments),
         Command::Report(arguments) => report::run(arguments),
         Command::Model(arguments) => model::run(&arguments),
-        Command::Start(Start::Run(arguments)) => nodes::run::run(arguments),
+        Command::Run(Run::Run(arguments)) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),
         Command::Device(arguments) => nodes::device::run(arguments),
-        Command::Start(Start::Forward(arguments)) => nodes::forward::run(arguments),
+        Command::Forward(Forward::Forward(arguments)) => nodes::forward::run(arguments),
         Command::Down(arguments) => nodes::down::run(&arguments),
         Command::Ps(arguments) => nodes::ps::run(&arguments),
         Command::Placement(arguments) => nodes::placement::run(&arguments),
         Command::Sockets(arguments) => nodes::sockets::run(&arguments),
         Command::Stat(arguments) => nodes::stat::run(&arguments),
         Command::Capture(arguments) => nodes::capture::run(&arguments),
-        Command::Start(Start::Engine(arguments)) => nodes::engine::run(arguments),
+        Command::Engine(Engine::Engine(arguments)) => nodes::engine::run(arguments),
         Command::Version(arguments) => version::run(&arguments),
         Command::Side => return side::run(),
         Command::FarSide(arguments) => arguments.run(),
@@ -155,7 +172,6 @@ mod tests {
     #[test]
     fn command_parsed_alone_answers_as_among_all() {
         for name in ["run", nodes::engine::NAME, nodes::forward::NAME] {
-            assert!(Start::has_subcommand(name), "{name}");
             for rest in ["--help", "-h", "--no-such-option", "--mtu=x", ""] {
                 let line = ["toehold", name, rest].map(OsString::from);
                 let line = &line[..if rest.is_empty() { 2 } else { 3 }];
@@ -168,7 +184,8 @@ mod tests {
     #[test]
     fn command_line_of_every_command_is_sound() {
         Arguments::command().debug_assert();
-        StartArguments::command().debug_assert();
-        assert!(!Start::has_subcommand("up"));
+        Alone::<Run>::command().debug_assert();
+        Alone::<Engine>::command().debug_assert();
+        Alone::<Forward>::command().debug_assert();
     }
 }
