@@ -138,7 +138,7 @@ impl Stay {
         });
         match joined {
             Ok((connection, keeper)) => Ok(Some(Stay {
-                // The node has just answered, so that nobody needs to ask whether it lives.
+                // The node has just answered, so it lives.
                 networks: fabric
                     .record(&connection.node())
                     .map(|record| Networks::of(&record)),
