@@ -120,8 +120,8 @@ settings! {
         "zero-copy" "TOEHOLD_ZERO_COPY" "YES|NO", "yes or no"
         |_| true;
 
-    /// Whether connections with other nodes of this host, and with the node itself, are direct: they
-    /// carry bytes through memory that both sides map, without TCP. Both nodes have to have them.
+    /// Whether the node gives other nodes of this host memory for direct connections, which carry
+    /// bytes without TCP. Sockets of programs do not use them yet.
     direct: bool = false,
         "direct" "TOEHOLD_DIRECT" "YES|NO", "yes or no"
         |_| true;
