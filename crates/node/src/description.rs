@@ -38,9 +38,7 @@ mod at {
     /// The system's names of the descriptor.
     pub(super) const INODE: usize = 8;
     pub(super) const COOKIE: usize = 9;
-    /// The end of a direct connection, if the holder stands for one.
-    pub(super) const DIRECT: usize = 10;
-    pub(super) const NOTES: usize = 11;
+    pub(super) const NOTES: usize = 10;
 }
 
 /// Bytes of notes that there is room for.
@@ -61,19 +59,24 @@ pub(crate) struct Descriptions {
     words: Words<AtomicU64>,
     /// How often a process has looked at the names of what all processes hold.
     looks: Words<AtomicU64>,
+    /// By holder, the end of a direct connection that it stands for.
+    direct: Words<AtomicU64>,
     /// No holder from this number on has ever stood for a direct connection.
     touched: Words<AtomicU64>,
 }
 
 impl Descriptions {
     pub(crate) fn bytes_needed(holders: u32) -> usize {
-        Words::wide_bytes_needed(holders as usize * WORDS) + 2 * Words::wide_bytes_needed(1)
+        Words::wide_bytes_needed(holders as usize * WORDS)
+            + Words::wide_bytes_needed(holders as usize)
+            + 2 * Words::wide_bytes_needed(1)
     }
 
     pub(crate) fn create(carver: &mut Carver, holders: u32) -> Result<Descriptions, OutOfMemory> {
         Ok(Descriptions {
             words: carver.wide_words(holders as usize * WORDS)?,
             looks: carver.wide_words(1)?,
+            direct: carver.wide_words(holders as usize)?,
             touched: carver.wide_words(1)?,
         })
     }
@@ -113,14 +116,14 @@ impl Descriptions {
 
     /// The end of a direct connection that a holder stands for, if it stands for one.
     pub(crate) fn direct_end(&self, number: u32) -> Option<DirectEnd> {
-        let word = self.words.get(number as usize * WORDS + at::DIRECT)?;
+        let word = self.direct.get(number as usize)?;
         DirectEnd::from_word(word.load(Acquire))
     }
 
     /// Lets a holder stand for an end of a direct connection, or for none. Returns `false` if
     /// there is no such holder.
     pub(crate) fn set_direct_end(&self, number: u32, end: Option<DirectEnd>) -> bool {
-        let word = self.words.get(number as usize * WORDS + at::DIRECT);
+        let word = self.direct.get(number as usize);
         if end.is_some() {
             self.touched.word(0).fetch_max(u64::from(number) + 1, Relaxed);
         }
@@ -137,8 +140,8 @@ impl Descriptions {
 
     /// The holders that stand for ends of direct connections, and these.
     pub(crate) fn direct_holders(&self) -> impl Iterator<Item = (u32, DirectEnd)> {
-        let holders = 0..(self.words.len() / WORDS) as u32;
-        let touched = holders.take(self.touched.word(0).load(Relaxed) as usize);
+        let touched = self.touched.word(0).load(Relaxed).min(self.direct.len() as u64);
+        let touched = 0..touched as u32;
         touched.filter_map(|number| Some((number, self.direct_end(number)?)))
     }
 
@@ -154,12 +157,14 @@ impl Descriptions {
             (at::PEEK_BEHIND, u64::MAX),
             (at::BACKLOG, 0),
             (at::NOTED, 0),
-            (at::DIRECT, 0),
         ];
         for (at, value) in values {
             if let Some(word) = word(at) {
                 word.store(value, Relaxed);
             }
+        }
+        if self.direct_end(number).is_some() {
+            self.set_direct_end(number, None);
         }
     }
 }

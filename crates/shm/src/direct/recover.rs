@@ -1,9 +1,27 @@
 //! What the engine does at ends where a thread has died.
 
+use core::sync::atomic::Ordering::Acquire;
+
 use super::accept_queue::ConnectionId;
+use super::bank::CONNECTIONS;
+use super::ends::Ends;
 use super::handle::Bank;
 use super::lock::{ThreadNumber, take_from_dead, unlock_and_fence};
 use super::memory::MemoryError;
+
+impl Ends {
+    /// The connections that process `process` was the last to take from queues, one at each number:
+    /// also those that have ended. For the engine, after a death while the process took one.
+    pub fn taken_by(&self, process: u16) -> impl Iterator<Item = ConnectionId> + '_ {
+        (0..CONNECTIONS as u16).filter_map(move |number| {
+            let taker = self.end(number).state.taker.load(Acquire);
+            (taker >> 32 == u64::from(process)).then_some(ConnectionId {
+                number,
+                generation: taker as u32,
+            })
+        })
+    }
+}
 
 impl Bank {
     /// Takes the locks of an end that a dead thread has, and tells both nodes' waiters to look:

@@ -4,6 +4,7 @@
 //! with peers, and gives processes their descriptors. It closes ends that no process has any
 //! more, and what a process that has died was doing with others (`closing`).
 
+mod closer;
 mod closing;
 mod listing;
 
@@ -19,19 +20,14 @@ use toehold_shm::direct::{
     CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, ThreadNumber, Waiters,
 };
 
+use self::closer::Closer;
 use crate::control::Counter;
 use crate::description::Descriptions;
-use crate::direct::{
-    Addresses, Bank, BankTable, Closing, Counts, Entry, FEW, OWN, Own, Ports, SLOTS, SharedWords,
-};
+use crate::direct::{Addresses, Bank, BankTable, Counts, Entry, FEW, OWN, Own, Ports, SLOTS, SharedWords};
 
 use super::ENGINE;
 
-/// Closed ends that one round looks at.
-const REAPS: usize = 256;
-
-/// When to look again at ends whose other sides are still to be closed, and at queues of closed
-/// listeners.
+/// When to look again at queues of closed listeners.
 const AGAIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -47,11 +43,11 @@ pub(super) struct Banks {
     counts: Counts,
     ports: Ports,
     own: Own,
-    /// The line of the journal of the engine's thread that closes. It is that thread's alone.
+    /// The line of the journal of the engine's thread that ends what the dead were doing. It waits
+    /// for no lock.
     thread: ThreadNumber,
     state: Mutex<State>,
-    /// Ends that the engine has closed.
-    closing: Closing,
+    closer: Closer,
 }
 
 #[derive(Debug)]
@@ -123,7 +119,8 @@ impl Banks {
         life: u64,
     ) -> Result<Banks, MemoryError> {
         let journal = Journal::create("toehold-journal", life)?;
-        let thread = journal.claim(ENGINE).ok_or(MemoryError::Foreign)?;
+        let claim = || journal.claim(ENGINE).ok_or(MemoryError::Foreign);
+        let (thread, closer) = (claim()?, claim()?);
         let own = Own {
             waiters: Waiters::new(directory.clone(), journal),
             payload_bound,
@@ -160,7 +157,7 @@ impl Banks {
             own,
             thread,
             state: Mutex::new(state),
-            closing: Closing::default(),
+            closer: Closer::new(closer),
         })
     }
 
@@ -186,7 +183,6 @@ impl Banks {
     /// Has the membership of the node's first shard do what has come up, and takes in what that
     /// means for direct connections.
     pub(super) fn housekeeping(&self, membership: &mut Membership, descriptions: &Descriptions) {
-        self.closing.reap(self.thread, &self.ports, REAPS);
         membership.set_bank_room(self.lock().room());
         membership.housekeeping();
         while let Some(change) = membership.next_direct_change() {
@@ -202,10 +198,9 @@ impl Banks {
         }
     }
 
-    /// How long the engine's thread may sleep, if it has ends or queues to look at again.
+    /// How long the engine's thread may sleep, if it has queues to look at again.
     pub(super) fn timeout(&self) -> Option<Timespec> {
-        let is_waiting = self.closing.len() > 0 || !self.lock().emptied.is_empty();
-        is_waiting.then_some(AGAIN)
+        (!self.lock().emptied.is_empty()).then_some(AGAIN)
     }
 
     /// Takes a change in. The error is a peer with which a bank could not be made.

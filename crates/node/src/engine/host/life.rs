@@ -153,7 +153,10 @@ impl Life {
                 };
                 let payload_bound = config.payload_memory as u64;
                 let banks = Banks::begin(shared, (directory, payload_bound), own, life)?;
-                Some(Arc::new(banks))
+                let banks = Arc::new(banks);
+                let closing = Arc::clone(&banks);
+                start("toehold-closing", alarm, move || closing.run_closer())?;
+                Some(banks)
             }
             _ => None,
         };
@@ -449,6 +452,9 @@ impl Life {
         self.drivers.iter().for_each(|(driver, _)| driver.stop());
         self.guards.iter().for_each(|(guard, _)| guard.stop());
         self.fabric.stop();
+        if let Some(direct) = &self.direct {
+            direct.stop_closer();
+        }
         self.relays.end();
         self.inlets.iter().for_each(|(stop, _)| stop.ring());
         self.inlets.drain(..).for_each(|(_, carrying)| join(carrying));

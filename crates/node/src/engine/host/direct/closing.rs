@@ -6,16 +6,14 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use toehold_shm::direct::{
-    Beginning, ConnectionId, LISTENERS, Record, Side, Step, ThreadNumber, WAITERS, WaiterNumber, unwatch,
+    ConnectionId, LISTENERS, Side, Step, ThreadNumber, WAITERS, WaiterNumber, unwatch,
 };
 
+use super::closer::{Task, What};
 use super::{Banks, ENGINE};
 use crate::description::Descriptions;
-use crate::direct::{Bank, DirectEnd, close, find_listed, free_if_over};
+use crate::direct::{Bank, DirectEnd, find_listed};
 use crate::shard::Shard;
-
-/// Bytes that the other side of a connection may write that is refused: it is reset at once.
-const WINDOW: u64 = 4096;
 
 impl Banks {
     pub(super) fn bank(&self, slot: u16) -> Option<Arc<Bank>> {
@@ -44,17 +42,16 @@ impl Banks {
             generation,
         } = end;
         if let Some(bank) = self.bank(slot) {
-            self.close(&bank, ConnectionId { number, generation }, false);
+            self.close(&bank, ConnectionId { number, generation }, What::Close);
         }
     }
 
-    fn close(&self, bank: &Arc<Bank>, connection: ConnectionId, abort: bool) {
-        close(self.thread, bank, connection, abort);
-        // The other side of a bank whose peer has gone closes nothing any more.
-        let is_there = self.table.is_there(bank.slot(), bank.generation());
-        if is_there && !free_if_over(self.thread, bank, connection, &self.ports) {
-            self.closing.push(bank, connection);
-        }
+    fn close(&self, bank: &Arc<Bank>, connection: ConnectionId, what: What) {
+        self.closer.push(Task {
+            bank: Arc::clone(bank),
+            connection,
+            what,
+        });
     }
 
     /// Refuses what waits at listeners that were closed, and lets other listeners have their
@@ -79,27 +76,7 @@ impl Banks {
             return;
         }
         while let Some(connection) = bank.take_any(listener, ENGINE) {
-            self.refuse(bank, connection);
-        }
-    }
-
-    /// Makes this side's end of a connection that was taken, and resets it.
-    fn refuse(&self, bank: &Arc<Bank>, connection: ConnectionId) {
-        let Some(theirs) = bank.peer.record(connection.number, connection.generation) else {
-            return;
-        };
-        let record = Record {
-            local: theirs.remote,
-            remote: theirs.local,
-            listener: None,
-            ..theirs
-        };
-        let beginning = Beginning {
-            record,
-            window: WINDOW,
-        };
-        if bank.begin(self.thread, connection.number, &beginning).is_ok() {
-            self.close(bank, connection, true);
+            self.close(bank, connection, What::Refuse);
         }
     }
 
@@ -132,7 +109,11 @@ impl Banks {
                     continue;
                 };
                 let _ = bank.recover(place.number, thread, self.thread);
-                steps.insert((bank.slot(), place.number), step);
+                // A connection's own step counts, and not that of what was to be taken.
+                let known = steps.entry((bank.slot(), place.number)).or_insert(step);
+                if step == Step::Offer || step == Step::Open {
+                    *known = step;
+                }
             }
             self.end_waits(thread);
             journal.free(thread);
@@ -145,7 +126,7 @@ impl Banks {
         for bank in self.all() {
             match bank.side {
                 Side::Opening => self.bury_opened(&bank, process, &held, &steps),
-                Side::Accepting => self.bury_taken(&bank, &held, &steps),
+                Side::Accepting => self.bury_taken(&bank, process, &held, &steps),
             }
         }
         self.bury_ports(process);
@@ -199,7 +180,7 @@ impl Banks {
                 Some(Step::Offer) => self.settle_offer(bank, connection),
                 // It was offered and closed: only its other side is awaited.
                 None if bank.half.record(number, generation).is_some() => {
-                    self.close(bank, connection, false);
+                    self.close(bank, connection, What::Close);
                 }
                 _ => {
                     bank.ends.free(connection);
@@ -218,25 +199,37 @@ impl Banks {
             // A second offer of a connection is ignored. If the queue is full, the first one counts.
             let _ = bank.offer(connection, &found);
         }
-        self.close(bank, connection, false);
+        self.close(bank, connection, What::Close);
     }
 
     /// Connections that the process has taken, and that no holder stands for.
     fn bury_taken(
         &self,
         bank: &Arc<Bank>,
+        process: u16,
         held: &BTreeSet<(u16, u16, u32)>,
         steps: &HashMap<(u16, u16), Step>,
     ) {
-        let taken = steps.iter().filter(|((slot, _), _)| *slot == bank.slot());
-        for ((_, number), _) in taken.filter(|(_, step)| **step == Step::Take) {
-            let generation = bank.ends.generation(*number);
-            let connection = ConnectionId {
-                number: *number,
-                generation,
-            };
-            if generation != 0 && !held.contains(&(bank.slot(), *number, generation)) {
-                self.close(bank, connection, true);
+        let was_taking = steps
+            .iter()
+            .any(|((slot, _), step)| *slot == bank.slot() && *step == Step::Take);
+        if !was_taking {
+            return;
+        }
+        let taken: Vec<ConnectionId> = bank.ends.taken_by(process).collect();
+        for connection in taken {
+            let ConnectionId { number, generation } = connection;
+            if held.contains(&(bank.slot(), number, generation)) {
+                continue;
+            }
+            let is_begun = bank.ends.generation(number) == generation;
+            match (is_begun, steps.get(&(bank.slot(), number))) {
+                (true, Some(Step::Take)) => self.close(bank, connection, What::Reset),
+                // It was closed, and only its other side is awaited.
+                (true, _) => self.close(bank, connection, What::Await),
+                // It has ended, or its end was not begun when the process died. One that has ended
+                // ends again.
+                (false, _) => self.close(bank, connection, What::Refuse),
             }
         }
     }
