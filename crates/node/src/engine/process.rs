@@ -19,7 +19,7 @@ use crate::settings::NodeSettings;
 /// or gets SIGTERM or SIGINT.
 ///
 /// `seat` is made late so that its errors, too, are reported. `kept`: the process that has
-/// started this one keeps the node, see [`super::Launch::start_kept`].
+/// started this one keeps the node, see `Launch::start_kept`.
 pub fn main(
     kept: Option<u64>,
     seat: impl FnOnce() -> Result<Seat, HostError>,
