@@ -153,33 +153,6 @@ fn late_readers_beside_many_that_do_not_read_have_their_guarantee() {
     }
 }
 
-/// What greedy connections hold was accepted or acknowledged, and cannot be taken back. They came while
-/// there were few others, and hold three eighths; an eighth is for what arrives; a thirty-second goes to
-/// frames that were on their way. The rest are guarantees: in 128 MiB, of 1 920 connections both ways.
-#[test]
-fn late_connections_full_both_ways_beside_greedy_ones_have_their_guarantee() {
-    let mut pair = Pair::new();
-    let greedy = pair.connect_all(20);
-    for &[server, client] in &greedy {
-        pair.fill_from_server(server);
-        pair.fill_from_client(client);
-    }
-    let late = pair.connect_all(BLOCKS as usize * 15 / 64 - greedy.len());
-    for (number, &[server, client]) in late.iter().enumerate() {
-        pair.fill_from_client(client);
-        let queued = pair.fill_from_server(server);
-        assert!(
-            queued >= WINDOW as usize + GUARANTEED,
-            "server {number}: {queued}"
-        );
-    }
-    for (number, [server, _]) in late.into_iter().enumerate() {
-        let mut bytes = [0; GUARANTEED];
-        let read = pair.server.receive(server, &mut bytes, ReceiveFlags::default());
-        assert_eq!(read, Ok(GUARANTEED), "server {number}");
-    }
-}
-
 #[test]
 fn one_writer_beside_many_idle_connections_queues_more_than_its_guarantee() {
     let mut pair = Pair::new();

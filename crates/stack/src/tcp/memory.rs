@@ -4,13 +4,7 @@
 //! A queue may always hold [`GUARANTEED`] bytes, whatever other queues hold. Memory for that is
 //! kept free: the *reserve*. It is two guarantees for each connection, one a direction, and at
 //! least half of the memory, because bytes that are queued cannot be taken back when more
-//! connections come; and the last eighth, which no program may fill. If the guarantees of all
-//! connections do not fit, each gets an equal share.
-//!
-//! What was accepted from a program, or acknowledged to a peer, is never dropped. So greedy queues
-//! that came while there were few connections keep up to three eighths, and half of the memory
-//! is left for guarantees both ways. To keep room for as many connections as fill all memory with
-//! their guarantees, no queue could ever hold more than its own.
+//! connections come. If the guarantees of all connections do not fit, each gets an equal share.
 //!
 //! What is above the reserve is for those that want more. No queue grows beyond half of it: the
 //! more of them grow, the less each comes to hold, and there is always some left for the next
@@ -21,7 +15,7 @@
 //! | --- | --- | --- |
 //! | above the reserve | half of what is above it | the same half, and one frame |
 //! | below the reserve | its guarantee | one frame |
-//! | a sixteenth of all memory below the reserve | its guarantee | its guarantee; what peers send beyond is dropped |
+//! | an eighth of all memory below the reserve | its guarantee | its guarantee; what peers send beyond is dropped |
 //! | the last eighth | nothing | its guarantee |
 
 use toehold_shm::{NONE, Payload};
@@ -77,7 +71,7 @@ impl Thresholds {
             guarantee: (GUARANTEED / block_len).max(1),
             kept: (capacity / 8).max(frames.min(capacity / 2)),
             reserve: [capacity / 2, capacity - capacity / 16],
-            margin: capacity / 16,
+            margin: capacity / 8,
         }
     }
 }
@@ -93,13 +87,10 @@ impl Tcp {
     #[inline]
     fn reserve(&self) -> u32 {
         let Thresholds {
-            guarantee,
-            kept,
-            reserve: [least, most],
-            ..
+            guarantee, reserve, ..
         } = self.thresholds;
         let guarantees = self.pcbs.len().saturating_mul(2 * guarantee);
-        guarantees.max(least).saturating_add(kept).min(most)
+        guarantees.max(reserve[0]).min(reserve[1])
     }
 
     /// Bytes that a queue may hold whatever others do: at least a block.
@@ -108,10 +99,10 @@ impl Tcp {
             capacity, guarantee, ..
         } = self.thresholds;
         let queues = self.pcbs.len().saturating_mul(2);
-        let blocks = if queues.saturating_mul(guarantee) <= capacity {
-            guarantee
-        } else {
-            (capacity / queues.max(1)).clamp(1, guarantee)
+        let fits = queues.saturating_mul(guarantee) <= capacity;
+        let blocks = match fits {
+            true => guarantee,
+            false => (capacity / queues.max(1)).clamp(1, guarantee),
         };
         blocks * self.payload.block_len() as u32
     }
