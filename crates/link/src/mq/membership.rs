@@ -117,7 +117,7 @@ impl Membership {
         {
             acquaintances.found(name, 0);
         }
-        Ok(Membership {
+        let mut membership = Membership {
             members: Members::new(settings.max_peers),
             quotas: settings.quotas,
             registry: settings.registry.clone(),
@@ -138,7 +138,10 @@ impl Membership {
             origin: Instant::now(),
             now_ns: 0,
             _place: place,
-        })
+        };
+        // A thread that sleeps before its first housekeeping is woken to dial.
+        membership.arm_timer();
+        Ok(membership)
     }
 
     /// Leaves the fabric: peers see it at once. So they do when this process dies.
