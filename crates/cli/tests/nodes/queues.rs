@@ -150,7 +150,7 @@ impl Shared<'_> {
 /// Datagrams of many flows, each there and back, took the device's first queue alone: the
 /// others got copies and dropped them.
 #[test]
-#[ignore = "slow: queues that have just started may not meet for minutes, see docs/limits.md"]
+#[ignore = "needs namespaces, tun"]
 fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
@@ -194,7 +194,7 @@ fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
 }
 
 #[test]
-#[ignore = "slow: queues that have just started may not meet for minutes, see docs/limits.md"]
+#[ignore = "needs namespaces, tun"]
 fn the_queues_of_a_device_share_out_its_connections() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];

@@ -372,3 +372,12 @@ fn a_driver_hears_of_a_peer_cut_off_before_it_sleeps() {
     assert_eq!(a.next_change(), Some(NeighborChange::Left(mac(1))));
     assert!(a.prepare_sleep());
 }
+
+/// A thread that slept before its first housekeeping never dialled, and its node lacked peers.
+#[test]
+fn member_asleep_before_its_first_housekeeping_is_woken_to_dial() {
+    let fabric = Fabric::new();
+    let _first = crate::mq::Membership::join(&fabric.settings("first", 1)).unwrap();
+    let second = crate::mq::Membership::join(&fabric.settings("second", 2)).unwrap();
+    assert!(second.wait(Instant::now() + PATIENCE));
+}
