@@ -7,18 +7,18 @@
 //!
 //! | offset | what |
 //! | --- | --- |
-//! | 0 | [`Header`] |
-//! | [`WRITE_LINES`] | a [`WriteLine`] for each connection |
-//! | [`READ_LINES`] | a [`ReadLine`] for each connection |
-//! | [`ARM_LINES`] | an [`ArmLine`] for each connection |
-//! | [`RECORD_LINES`] | a [`RecordLine`] for each connection |
-//! | [`BYTES`] | [`RING_BYTES`] for each connection: a ring of each [`Class`] |
+//! | 0 | `Header` |
+//! | `WRITE_LINES` | a `WriteLine` for each connection |
+//! | `READ_LINES` | a `ReadLine` for each connection |
+//! | `ARM_LINES` | an `ArmLine` for each connection |
+//! | `RECORD_LINES` | a `RecordLine` for each connection |
+//! | `BYTES` | [`RING_BYTES`] for each connection: a ring of each [`Class`] |
 //!
-//! Signals to one side of a bank: [`Header`], then [`READY_LINES`], [`BELL_LINES`], [`QUEUE_LINES`]
-//! and [`QUEUE_SLOTS`]. Directory of a node: [`Header`], then [`ENTRY_LINES`], [`WATCH_LINES`],
-//! [`WAITER_LINES`] and [`AUDIENCE_LINES`]. Ends of one side of a bank: [`Header`],
-//! [`NUMBER_LINE`], then [`END_LINES`]. Journal of a node: [`Header`], then [`JOURNAL_LINES`],
-//! [`LOCAL_LINES`] and [`PORT_LINES`].
+//! Signals to one side of a bank: `Header`, then `READY_LINES`, `BELL_LINES`, `QUEUE_LINES`
+//! and `QUEUE_SLOTS`. Directory of a node: `Header`, then `ENTRY_LINES`, `WATCH_LINES`,
+//! `WAITER_LINES` and `AUDIENCE_LINES`. Ends of one side of a bank: `Header`,
+//! `NUMBER_LINE`, then `END_LINES`. Journal of a node: `Header`, then `JOURNAL_LINES`,
+//! `LOCAL_LINES` and `PORT_LINES`.
 
 use crate::futex::{AtomicU32, AtomicU64};
 

@@ -1,7 +1,7 @@
 //! Programs with several workers: servers, their clients, and busy loops beside them.
 //!
 //! Neither side has cores of its own: all may run on every core that this process may. Databases
-//! are made once in a run, in a directory that lasts as long ([`Stock`]). Nodes, namespaces and
+//! are made once in a run, in a directory that lasts as long (`Stock`). Nodes, namespaces and
 //! processes are new in each measurement.
 
 mod clients;

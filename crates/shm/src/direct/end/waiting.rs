@@ -106,7 +106,7 @@ impl End<'_> {
     }
 
     /// Waits for something, as far as this end goes: from now on the peer tells the waiter. The
-    /// waiter [sleeps](super::Waiters::begin_sleep) already, or is an instance whose bits are
+    /// waiter [sleeps](crate::direct::Waiters::begin_sleep) already, or is an instance whose bits are
     /// looked at before it sleeps. Returns a look that was made after that: what is not in it is
     /// told later.
     ///
