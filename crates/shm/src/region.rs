@@ -331,7 +331,7 @@ impl fmt::Debug for Region {
     }
 }
 
-/// A memory file of `len` bytes, whose length nobody can change any more.
+/// Makes a memory file of `len` bytes, whose length is sealed.
 pub(crate) fn sealed_memfd(name: &str, len: u64) -> Result<OwnedFd, RegionError> {
     let fd = memfd(name).map_err(RegionError::Create)?;
     fs::ftruncate(&fd, len).map_err(RegionError::Create)?;

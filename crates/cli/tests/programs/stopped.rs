@@ -311,7 +311,7 @@ impl Drop for Freezer {
     }
 }
 
-/// Whatever the node loses by that: the program is frozen until the neighbour was answered.
+/// The node may lose its life by that. The program is frozen until the neighbour was answered.
 #[test]
 #[ignore = "needs root"] // for a cgroup
 fn neighbour_of_program_frozen_by_cgroup_answers_in_the_end() {

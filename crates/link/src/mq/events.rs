@@ -83,7 +83,7 @@ impl Events {
     }
 
     pub(super) fn add(&self, descriptor: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
-        // A peer has nothing to say unless it is listened to; whatever it does say wakes nobody.
+        // Messages of a peer wake no thread, unless this node listens to the peer.
         let flags = match source {
             Source::Peer { .. } => EventFlags::RDHUP,
             _ => EventFlags::IN | EventFlags::RDHUP,

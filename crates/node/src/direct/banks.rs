@@ -16,7 +16,7 @@ use super::table::{Addresses, BankTable, Entry, OWN};
 pub(crate) struct MappedBanks(Mutex<HashMap<u16, Arc<Bank>>>);
 
 impl MappedBanks {
-    /// The same in a forked child, whose parent's is not changed any more.
+    /// Begins anew in a forked child, which changes nothing of its parent's any more.
     pub(crate) fn of_child(&self) -> MappedBanks {
         // A thread that the child does not have may have been changing it.
         let banks = self

@@ -1,7 +1,7 @@
 //! Which of a node's listeners take direct connections.
 //!
 //! The directory that peers read has an entry for each of them. What the entry is of is noted in
-//! a table of the first shard's region: whoever has that shard's lease changes both. A listener
+//! a table of the first shard's region: the holder of that shard's lease changes both. A listener
 //! that is closed leaves the directory at once. Its number is free only when the engine has
 //! emptied its queues.
 

@@ -386,7 +386,7 @@ impl Epoll {
         }
     }
 
-    /// A name for what a program asks. Whoever calls has the lock of what is watched.
+    /// A name for what a program asks. The caller has the lock of the watched descriptor.
     fn name(&self, epoll_event { events, u64: data }: epoll_event) -> Outcome<(Asked, Name)> {
         let name = self.names.name(data).ok_or(Errno::NOMEM)?;
         let token = name.token();

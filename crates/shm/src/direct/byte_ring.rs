@@ -16,7 +16,7 @@ pub(super) struct ByteRing {
 }
 
 // SAFETY: an address of memory that stays mapped as long as the value is used, the same for
-// every thread. Who may write there is decided by the locks of the end, not by who has this.
+// every thread. The locks of the end decide which thread may write there, not this handle.
 unsafe impl Send for ByteRing {}
 // SAFETY: as above.
 unsafe impl Sync for ByteRing {}

@@ -96,7 +96,7 @@ impl Layout {
     }
 }
 
-/// Whom to tell of what, and the generation that is told with that.
+/// The waiters to tell, and the generation that they are told with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) audience: Audience,
@@ -272,7 +272,7 @@ impl<'a> Outgoing<'a> {
         StreamState::from_word(self.write.state.load(Relaxed)).unwrap_or(StreamState::Open)
     }
 
-    /// Whom to tell that there are bytes up to `w`; `is_full` if there is no room behind them.
+    /// Returns the waiters to tell of bytes up to `w`; `is_full` if there is no room behind them.
     /// After the lock was given back with its fence.
     #[inline]
     pub(super) fn due(&self, w: u64, is_full: bool) -> Option<Due> {
@@ -290,8 +290,8 @@ impl<'a> Outgoing<'a> {
         Some(due(arm, generation))
     }
 
-    /// Whom to tell of what is no position: the end of a stream, urgent bytes, the window, that
-    /// the end is closed. After a fence.
+    /// Returns the waiters to tell of a change that is no position: the end of a stream, urgent
+    /// bytes, the window, a closed end. After a fence.
     pub(super) fn due_always(&self) -> Option<Due> {
         let arm = self.peer.arm;
         self.is_live()
@@ -434,8 +434,8 @@ impl<'a> Incoming<'a> {
         self.read.r.store(r, Release);
     }
 
-    /// Whom to tell that bytes up to `r` were read. After the lock was given back with its
-    /// fence.
+    /// Returns the waiters to tell that bytes up to `r` were read. After the lock was given back
+    /// with its fence.
     #[inline]
     pub(super) fn due(&self, r: u64) -> Option<Due> {
         let arm = self.peer.arm;
@@ -472,7 +472,7 @@ impl Arming<'_> {
         Audience::from_word(self.arm.audience.load(Relaxed))
     }
 
-    /// Changes who is told. Precedes the arming that the newcomer relies on.
+    /// Changes which waiters are told. Precedes the arming that the newcomer relies on.
     #[inline]
     pub(super) fn set_audience(&self, audience: Audience) {
         self.arm.audience.store(audience.to_word(), Release);

@@ -290,7 +290,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping; who drops it has no pointer left.
+        // SAFETY: base and length are those of the mapping; the dropping owner has no pointer left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -153,7 +153,7 @@ impl Waiters {
     }
 
     /// Begins a sleep. The caller then arms what it waits for, looks at everything once more,
-    /// and [waits](Sleep::wait) if there is nothing. Whatever is posted after the look, by the
+    /// and [waits](Sleep::wait) if there is nothing. A post after the look, by the
     /// node itself or by the peers of these signals, ends the wait.
     ///
     /// # Panics

@@ -71,7 +71,7 @@ pub(crate) struct IcmpError {
 /// An ICMP error as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IcmpOrigin {
-    /// Who sent it: any host on the way.
+    /// The sender of the message: any host on the way.
     pub(crate) from: Address,
     /// The message's type.
     pub(crate) kind: u8,

@@ -283,7 +283,7 @@ impl Tcp {
             {
                 self.finish(index, None);
             }
-            // Nobody has accepted it, and its peer cannot be reached.
+            // The program has not accepted it, and its peer cannot be reached.
             _ if self.pcbs[index].is_fast_open() && self.pcbs[index].has(flag::IN_ACCEPT_QUEUE) => {
                 self.finish(index, Some(error));
             }

@@ -34,7 +34,7 @@ const _: () = assert!(size_of::<Report>() == 24);
 pub struct NetworkReport {
     /// What it means.
     pub error: SocketError,
-    /// Who sent the message.
+    /// The sender of the message.
     pub from: IpAddr,
     /// The type of the message.
     pub kind: u8,

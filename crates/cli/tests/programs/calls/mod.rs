@@ -253,7 +253,7 @@ EINVAL EINVAL
     format!("{first}\n{rest}")
 }
 
-/// On nodes alone: over the kernel it is the administrator of the system who says whether listeners take early bytes.
+/// Runs on nodes alone: over the kernel, the administrator decides whether listeners take early bytes.
 #[test]
 #[ignore = "needs python3"]
 fn first_bytes_travel_with_the_syn_once_a_cookie_is_known() {

@@ -8,7 +8,7 @@ use crate::control::message::{Answer, Request};
 
 impl Connection {
     /// Keeps the node, if it ends with its last user: it lasts as long as any process has
-    /// the descriptor. Those who have it are let in by it ([`crate::control::enter`]), and [tell](crate::control::tell) what is
+    /// the descriptor. A process that has it is let in by it ([`crate::control::enter`]), and [tell](crate::control::tell) what is
     /// not on the node.
     ///
     /// # Errors

@@ -266,7 +266,7 @@ impl Banks {
         for kept in banks.filter(|kept| kept.peer == Some(peer)) {
             kept.entry.is_gone = true;
             self.table.set(&kept.entry);
-            // Whatever waits for the peer looks, and finds that it has gone.
+            // Each waiter for the peer looks, and finds that the peer has gone.
             self.rouse(&kept.bank);
         }
     }

@@ -166,7 +166,7 @@ impl<'a> End<'a> {
         })
     }
 
-    /// Does something of which the peer is told, whatever it waits for. The journal has it until
+    /// Does something of which the peer is told in any case. The journal has it until
     /// the peer was told.
     fn telling<R>(&self, thread: ThreadNumber, step: Step, change: impl FnOnce() -> R) -> R {
         let journal = self.bank.journal();
@@ -178,7 +178,7 @@ impl<'a> End<'a> {
         changed
     }
 
-    /// Tells the peer of what is no position, whatever it waits for. After a fence.
+    /// Tells the peer of a change that is no position, in any case. After a fence.
     pub(super) fn tell_always(&self) {
         if let Some(due) = self.out.due_always() {
             self.bank.post(due.audience, self.id.number);

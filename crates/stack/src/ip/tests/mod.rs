@@ -76,7 +76,7 @@ impl Transmitter for Wire {
     }
 }
 
-/// In place of who sent an error, which is looked at elsewhere.
+/// Stands for the sender of an error, which other tests check.
 const NO_ORIGIN: IcmpOrigin = IcmpOrigin {
     from: Address::UNSPECIFIED,
     kind: 0,

@@ -45,7 +45,7 @@ fn assert_refused(mut nodes: Vec<Mesh>, liar: &Liar, what: &str) {
     });
     assert_eq!(nodes[0].connected(), 2, "{what}");
     assert_unharmed(&mut nodes);
-    // Whatever it says now wakes nobody.
+    // Its messages wake no thread from here on.
     let _ = control::send(liar.socket(), b"more", &[]);
     nodes.iter_mut().for_each(turn);
     assert_eq!(nodes[0].statistics().direct_refused, 1, "{what}");
