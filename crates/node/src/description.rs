@@ -12,11 +12,19 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use toehold_shm::{Carver, OutOfMemory, Words};
+use toehold_stack::Settings;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::direct::DirectEnd;
 
-/// Words of one description: four lines of a cache, of which calls read the first.
-const WORDS: usize = 32;
+/// Words before the settings: four lines of a cache, of which calls read the first.
+const FRONT: usize = 32;
+
+/// Words of the settings of a socket that no stack keeps, and the one before them.
+const SETTINGS: usize = size_of::<Settings>().div_ceil(size_of::<u64>());
+
+/// Words of one description.
+const WORDS: usize = (FRONT + 1 + SETTINGS).next_multiple_of(8);
 
 /// The words before the notes.
 mod at {
@@ -39,10 +47,12 @@ mod at {
     pub(super) const INODE: usize = 8;
     pub(super) const COOKIE: usize = 9;
     pub(super) const NOTES: usize = 10;
+    /// Odd while a thread changes the settings, which follow.
+    pub(super) const SETTINGS_VERSION: usize = super::FRONT;
 }
 
 /// Bytes of notes that there is room for.
-const NOTES: usize = (WORDS - at::NOTES) * size_of::<u64>();
+const NOTES: usize = (FRONT - at::NOTES) * size_of::<u64>();
 
 /// The flag of calls that do not wait. The bits from 32 on are marks.
 const NONBLOCKING: u64 = 1;
@@ -351,18 +361,7 @@ impl Description {
     /// Changes the notes, while no other thread does. `false`: there is no room for so many, and they are as they were.
     pub fn change_notes(&self, change: impl FnOnce(&mut Vec<u8>)) -> bool {
         let version = self.word(at::VERSION);
-        let mut tries = 0;
-        let began = loop {
-            let present = version.load(Relaxed);
-            // Of a thread that was killed in the middle, the notes are what is left of them.
-            let is_free = present.is_multiple_of(2) || tries >= PATIENCE;
-            let odd = (present | 1).wrapping_add(if present.is_multiple_of(2) { 0 } else { 2 });
-            if is_free && version.compare_exchange(present, odd, AcqRel, Relaxed).is_ok() {
-                break odd;
-            }
-            tries += 1;
-            std::thread::yield_now();
-        };
+        let began = begin_change(version);
         let mut notes = self.read_notes();
         change(&mut notes);
         let fits = notes.len() <= NOTES;
@@ -386,6 +385,46 @@ impl Description {
         self.word(at::NOTED).store(notes.len() as u64, Relaxed);
     }
 
+    /// The settings of a direct connection, which has no control block to keep them.
+    pub fn settings(&self) -> Settings {
+        let mut bytes = [0; SETTINGS * size_of::<u64>()];
+        for (at, word) in bytes.chunks_exact_mut(size_of::<u64>()).enumerate() {
+            let stored = self.word(at::SETTINGS_VERSION + 1 + at).load(Relaxed);
+            word.copy_from_slice(&stored.to_ne_bytes());
+        }
+        // There are as many bytes as settings have, or more.
+        Settings::read_from_prefix(&bytes).map_or_else(|_| Settings::new_zeroed(), |(settings, _)| settings)
+    }
+
+    /// Sets all of them, of something that no other thread knows of yet.
+    pub fn begin_settings(&self, settings: &Settings) {
+        let mut bytes = [0; SETTINGS * size_of::<u64>()];
+        let _ = settings.write_to_prefix(&mut bytes);
+        for (at, word) in bytes.chunks_exact(size_of::<u64>()).enumerate() {
+            let mut stored = [0; size_of::<u64>()];
+            stored.copy_from_slice(word);
+            let word = self.word(at::SETTINGS_VERSION + 1 + at);
+            word.store(u64::from_ne_bytes(stored), Relaxed);
+        }
+    }
+
+    /// Changes the settings, while no other thread does. An error changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// That of `change`.
+    pub fn change_settings<E>(&self, change: impl FnOnce(&mut Settings) -> Result<(), E>) -> Result<(), E> {
+        let version = self.word(at::SETTINGS_VERSION);
+        let began = begin_change(version);
+        let mut settings = self.settings();
+        let changed = change(&mut settings);
+        if changed.is_ok() {
+            self.begin_settings(&settings);
+        }
+        version.store(began.wrapping_add(1), Release);
+        changed
+    }
+
     /// The notes of something new that no other thread knows of yet. `false`: there is no room for so many.
     pub fn begin_notes(&self, notes: &[u8]) -> bool {
         let fits = notes.len() <= NOTES;
@@ -405,6 +444,22 @@ impl fmt::Debug for Description {
     }
 }
 
+/// Makes a version odd for one thread at a time, and returns it.
+fn begin_change(version: &AtomicU64) -> u64 {
+    let mut tries = 0;
+    loop {
+        let present = version.load(Relaxed);
+        // A thread that was killed in the middle keeps no other one waiting.
+        let is_free = present.is_multiple_of(2) || tries >= PATIENCE;
+        let odd = (present | 1).wrapping_add(if present.is_multiple_of(2) { 0 } else { 2 });
+        if is_free && version.compare_exchange(present, odd, AcqRel, Relaxed).is_ok() {
+            return odd;
+        }
+        tries += 1;
+        std::thread::yield_now();
+    }
+}
+
 /// No time at all stands for any time.
 fn span(word: &AtomicU64) -> Option<Duration> {
     Some(word.load(Relaxed))
@@ -419,6 +474,7 @@ fn nanos(span: Option<Duration>) -> u64 {
 #[cfg(test)]
 mod tests {
     use toehold_shm::Region;
+    use toehold_stack::SocketOption;
 
     use super::*;
 
@@ -474,6 +530,20 @@ mod tests {
         assert!(!description.change_notes(|notes| notes.push(2)));
         assert_eq!(description.notes(), vec![1; NOTES]);
         assert!(!description.begin_notes(&[0; NOTES + 1]));
+    }
+
+    #[test]
+    fn settings_changed_by_one_handle_are_seen_by_another() {
+        let all = shared();
+        let [one, other] = [(); 2].map(|()| all.of(1).unwrap());
+        let mut settings = Settings::new_zeroed();
+        settings.apply(SocketOption::KeepaliveProbes(7)).unwrap();
+        one.begin_settings(&settings);
+        let apply = |option| one.change_settings(|settings| settings.apply(option));
+        apply(SocketOption::SendBuffer(9000)).unwrap();
+        assert!(apply(SocketOption::KeepaliveProbes(0)).is_err());
+        let seen = other.settings();
+        assert_eq!((seen.keepalive_probes(), seen.send_buffer()), (7, 9000));
     }
 
     /// A thread that is killed in the middle of a change must keep nobody.

@@ -10,6 +10,7 @@ use toehold_stack::{ConnectionId, Event, SocketError};
 use crate::callers::{Callers, Forwarded};
 use crate::description::Description;
 use crate::holder::{Holder, HolderError};
+use crate::placement::Placement;
 use crate::shard::Shard;
 use crate::wait::{Gone, Guard, ShardHandle};
 
@@ -27,6 +28,12 @@ pub struct Relayed {
 pub struct Ownership(Option<u32>);
 
 impl ShardHandle {
+    /// Which thread drives the shard.
+    #[inline]
+    pub fn placement(&self) -> Placement {
+        self.signals.placement()
+    }
+
     /// Something that will keep a connection or listener open. To be taken before the
     /// lease: it may have to be asked for.
     ///

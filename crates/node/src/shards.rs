@@ -96,19 +96,29 @@ impl Shards {
     /// If it is none of this node's, or the node is gone.
     pub fn identify(&self, descriptor: OwnedFd) -> Result<(Holder, Vec<(u8, Event)>), HolderError> {
         let holder = self.first.identify(descriptor)?;
+        let sources = self.sources(&holder)?;
+        Ok((holder, sources))
+    }
+
+    /// The connection or listener that a holder stands for, in every shard that has one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Shards::identify`].
+    pub fn sources(&self, holder: &Holder) -> Result<Vec<(u8, Event)>, HolderError> {
         let mut sources = Vec::new();
         for (shard, handle) in self.iter() {
-            if handle.relayed(&holder)?.is_some() {
+            if handle.relayed(holder)?.is_some() {
                 continue;
             }
-            if let Some(source) = handle.held(&holder)? {
+            if let Some(source) = handle.held(holder)? {
                 sources.push((shard, source));
             }
         }
         if sources.is_empty() {
             return Err(HolderError::Foreign);
         }
-        Ok((holder, sources))
+        Ok(sources)
     }
 }
 
@@ -134,16 +144,37 @@ impl Shards {
         self.first.descriptions.direct_end(holder.number()?)
     }
 
-    /// The end of a direct connection that a descriptor is, which another process has given to
-    /// this one, and its holder. `None`: the descriptor is something else of this node.
+    /// The holder that a descriptor is, which another process has given to this one, and the end
+    /// of a direct connection that it stands for, if it stands for one.
     ///
     /// # Errors
     ///
     /// As for [`Shards::identify`].
-    pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<Option<(Holder, DirectEnd)>, HolderError> {
+    pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<(Holder, Option<DirectEnd>), HolderError> {
         let holder = self.first.identify(descriptor)?;
         let end = self.direct_end(&holder);
-        Ok(end.map(|end| (holder, end)))
+        Ok((holder, end))
+    }
+
+    /// Has the engine carry the bytes between a direct connection and a holder's descriptor.
+    ///
+    /// # Errors
+    ///
+    /// If the node has no descriptors left, or is gone.
+    pub fn relay_direct(&self, holder: &Holder) -> Result<(), HolderError> {
+        let attachment = self.first.attachment.as_ref().ok_or(HolderError::Private)?;
+        attachment.relay(holder.number().ok_or(HolderError::Private)?)
+    }
+
+    /// Has the kernel signal the owner of a direct connection (SIGURG) when its peer announces
+    /// urgent data: that is the owner of the first of two connected Unix sockets.
+    ///
+    /// # Errors
+    ///
+    /// If the node has no descriptors left, or is gone.
+    pub fn signal_direct_owner(&self, holder: &Holder, messenger: [OwnedFd; 2]) -> Result<(), HolderError> {
+        let attachment = self.first.attachment.as_ref().ok_or(HolderError::Private)?;
+        attachment.own(holder.number().ok_or(HolderError::Private)?, messenger)
     }
 
     /// Lets a holder stand for no end of a direct connection any more: it was closed.

@@ -305,6 +305,7 @@ fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bo
     // SAFETY: the kernel puts the context's mask into force when the handler returns.
     unsafe { libc::sigaddset(&raw mut (*context).uc_sigmask, signal) };
     PENDING.with(|pending| pending.set(pending.get() | 1 << (signal - 1)));
+    toehold_node::direct::end_own_sleep();
     true
 }
 

@@ -83,19 +83,15 @@ impl Direct {
     /// Takes the next connection that waits for a listener of this node, in whichever bank, and
     /// makes this side's end of it. `None`: none waits.
     pub fn accept(&self, thread: ThreadNumber, listener: ListenerId, window: u64) -> Option<Opened> {
-        let entries = self.banks.accepting();
-        let count = entries.len().max(1);
-        let first = self.next_bank() % count;
-        let in_turn = entries.iter().cycle().skip(first).take(entries.len());
-        for entry in in_turn {
-            let Some(bank) = self.map(vec![*entry]).pop() else {
-                continue;
-            };
+        let banks = self.accepting();
+        let first = self.next_bank() % banks.len().max(1);
+        let in_turn = banks.iter().cycle().skip(first).take(banks.len());
+        for bank in in_turn {
             for _ in 0..REFUSALS {
                 if !bank.has_waiting(listener) {
                     break;
                 }
-                match self.take(thread, &bank, entry, listener, window) {
+                match self.take(thread, bank, listener, window) {
                     Taken::Nothing => break,
                     Taken::Refused => {}
                     Taken::Opened(opened) => return Some(opened),
@@ -105,14 +101,7 @@ impl Direct {
         None
     }
 
-    fn take(
-        &self,
-        thread: ThreadNumber,
-        bank: &Arc<Bank>,
-        entry: &Entry,
-        listener: ListenerId,
-        window: u64,
-    ) -> Taken {
+    fn take(&self, thread: ThreadNumber, bank: &Arc<Bank>, listener: ListenerId, window: u64) -> Taken {
         // What is taken next is not known before: the journal names the bank, and then the end.
         let none = ConnectionId {
             number: 0,
@@ -137,7 +126,9 @@ impl Direct {
         let began = bank
             .begin(thread, connection.number, &Beginning { record, window })
             .is_ok();
-        if began && self.may_come(entry, ends) {
+        let entry = self.banks.entry(bank.slot());
+        let may_come = entry.is_some_and(|entry| self.may_come(&entry, ends));
+        if began && may_come {
             self.count(Count::Accepted, 1);
             return Taken::Opened(opened);
         }

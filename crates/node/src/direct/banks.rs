@@ -119,6 +119,12 @@ impl Banks {
         self.table.get(slot)
     }
 
+    /// Changes whenever a bank comes or goes.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.table.epoch()
+    }
+
     /// What all banks have in common.
     pub(crate) fn own(&self) -> &Own {
         &self.own

@@ -1,6 +1,6 @@
 //! What a holder stands for that stands for an end of a direct connection.
 
-use toehold_shm::direct::CONNECTIONS;
+use toehold_shm::direct::{CONNECTIONS, ConnectionId};
 
 /// One end of a direct connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,6 +11,16 @@ pub struct DirectEnd {
     pub number: u16,
     /// Tells the connection from earlier ones of the number.
     pub generation: u32,
+}
+
+impl DirectEnd {
+    /// The connection in its bank.
+    pub fn connection(self) -> ConnectionId {
+        ConnectionId {
+            number: self.number,
+            generation: self.generation,
+        }
+    }
 }
 
 const SET: u64 = 1 << 63;

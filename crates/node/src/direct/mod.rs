@@ -12,6 +12,7 @@
 //! | `end` | what a holder stands for |
 //! | `ports` | the ports of connecting ends |
 //! | `connect`, `accept` | how connections are opened, accepted and closed |
+//! | `own`, `waiting` | what a thread has, and how it waits |
 //! | `counts` | what is counted |
 
 mod accept;
@@ -20,18 +21,20 @@ mod banks;
 mod connect;
 mod counts;
 mod end;
+mod own;
 mod ports;
 mod published;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use toehold_shm::direct::{Directory, Journal, Waiters};
+use toehold_shm::direct::{Directory, Journal, ListenerId, Waiters};
 use toehold_shm::{Carver, Doorbell, OutOfMemory};
 use toehold_stack::TcpConfig;
 
@@ -44,9 +47,11 @@ pub(crate) use self::connect::{FEW, find_listed};
 pub use self::counts::Count;
 pub(crate) use self::counts::Counts;
 pub use self::end::DirectEnd;
+use self::own::PartId;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS};
+pub use self::waiting::{Bed, Rings, WaitError, WaitTarget, Waited, end_own_sleep};
 
 /// What processes share outside of the lease.
 pub(crate) type SharedWords = (BankTable, Counts, Ports);
@@ -82,11 +87,15 @@ type Ask = dyn Fn(&Entry) -> Option<Vec<OwnedFd>> + Send + Sync;
 
 /// One process's part in the direct connections of its node.
 pub struct Direct {
+    /// Tells this part from others that the process has, or had.
+    part: Arc<PartId>,
     banks: Banks,
     counts: Counts,
     ports: Ports,
     /// Ends that this process has closed.
     closing: Closing,
+    /// The banks in which peers open connections, as of an epoch of the table.
+    accepting: Mutex<Option<(u64, Arc<[Arc<Bank>]>)>>,
     /// In which bank the next connection is looked for first.
     turn: AtomicUsize,
     /// Wakes the engine's thread that makes banks.
@@ -105,10 +114,12 @@ impl Direct {
         ask: Box<Ask>,
     ) -> Direct {
         Direct {
+            part: PartId::new(),
             banks,
             counts,
             ports,
             closing: Closing::default(),
+            accepting: Mutex::default(),
             turn: AtomicUsize::new(0),
             engine,
             process,
@@ -123,8 +134,19 @@ impl Direct {
     }
 
     /// The banks in which peers, and this node itself, open connections to this node, mapped.
-    pub fn accepting(&self) -> Vec<Arc<Bank>> {
-        self.map(self.banks.accepting())
+    pub fn accepting(&self) -> Arc<[Arc<Bank>]> {
+        let epoch = self.banks.epoch();
+        let mut known = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, banks)) if *of == epoch => return Arc::clone(banks),
+            _ => {}
+        }
+        let entries = self.banks.accepting();
+        let count = entries.len();
+        let banks: Arc<[Arc<Bank>]> = self.map(entries).into();
+        // What cannot be mapped now may be later.
+        *known = (banks.len() == count).then(|| (epoch, Arc::clone(&banks)));
+        banks
     }
 
     /// The bank of an end, mapped. `None`: its peer is long gone, or this process cannot map it.
@@ -173,6 +195,11 @@ impl Direct {
     #[inline]
     pub fn waiters(&self) -> &Waiters {
         &self.banks.own().waiters
+    }
+
+    /// Connections that wait over TCP for a listener that takes direct ones, too.
+    pub fn tcp_waiting(&self, _listener: ListenerId) -> u32 {
+        0
     }
 
     fn next_bank(&self) -> usize {

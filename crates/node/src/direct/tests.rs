@@ -23,7 +23,7 @@ fn fabric(path: &Path) -> Fabric {
     Fabric::open(path.to_str().unwrap()).unwrap()
 }
 
-fn start(path: &Path, node: &str, direct: bool) -> Engine {
+pub(super) fn start(path: &Path, node: &str, direct: bool) -> Engine {
     let seat = Seat {
         fabric: fabric(path),
         node: node.to_owned(),
@@ -39,7 +39,7 @@ fn start(path: &Path, node: &str, direct: bool) -> Engine {
     Engine::start(seat, StackHost::host).unwrap()
 }
 
-fn attach(path: &Path, node: &str) -> AttachedNode {
+pub(super) fn attach(path: &Path, node: &str) -> AttachedNode {
     AttachedNode::attach(&fabric(path), node).unwrap()
 }
 
@@ -79,8 +79,9 @@ fn nodes_with_direct_connections_have_banks_that_lead_to_one_another() {
     let there = eventually("the server accepts in no bank of the client", || {
         let accepting = theirs.accepting();
         accepting
-            .into_iter()
+            .iter()
             .find(|there| there.peer.incarnation() == bank.half.incarnation())
+            .cloned()
     });
     assert_eq!(there.side, Side::Accepting);
     let inode = |fd| rustix::fs::fstat(fd).unwrap().st_ino;
@@ -214,12 +215,13 @@ fn holder_stands_for_an_end_until_it_is_released() {
     assert!(ours.hold_direct(&holder, end));
     // Another process is given the descriptor.
     let given = holder.descriptor().unwrap().try_clone_to_owned().unwrap();
-    let (there, found) = theirs.identify_direct(given).unwrap().unwrap();
+    let (there, found) = theirs.identify_direct(given).unwrap();
+    let found = found.unwrap();
     assert_eq!(found, end);
     ours.release_direct(&holder);
     assert_eq!(theirs.direct_end(&there), None);
     let given = holder.descriptor().unwrap().try_clone_to_owned().unwrap();
-    assert!(theirs.identify_direct(given).unwrap().is_none());
+    assert!(theirs.identify_direct(given).unwrap().1.is_none());
 }
 
 /// A client and a server with a listener, in this process.

@@ -114,7 +114,7 @@ impl Interest {
     }
 
     /// What of this readiness is to be told; `None` if there is nothing to tell.
-    pub(super) fn select(self, readiness: Readiness) -> Option<Readiness> {
+    pub fn select(self, readiness: Readiness) -> Option<Readiness> {
         let told = Readiness {
             readable: readiness.readable && self.is_readable(),
             writable: readiness.writable && self.is_writable(),

@@ -110,7 +110,7 @@ impl<'a> Glance<'a> {
 
 /// Sleeps until one of some descriptors is readable or has failed, or one of others is ready,
 /// or the time is over. What the first ones have.
-pub(super) fn sleep_on<const N: usize>(
+pub(crate) fn sleep_on<const N: usize>(
     own: [BorrowedFd<'_>; N],
     beside: &[Beside<'_>],
     left: Option<Duration>,

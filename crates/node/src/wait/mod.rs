@@ -35,7 +35,7 @@ use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
 use toehold_stack::Instant;
 
 pub(crate) use self::beside::Ears;
-use self::beside::sleep_on;
+pub(crate) use self::beside::sleep_on;
 pub use self::beside::{Beside, Glance};
 use self::crowd::Crowd;
 pub use self::several::Everywhere;

@@ -261,7 +261,7 @@ impl ShardHandle {
     }
 
     /// Fails if the engine is gone; tells everybody else so.
-    pub(super) fn check_engine(&self) -> Result<(), Gone> {
+    pub(crate) fn check_engine(&self) -> Result<(), Gone> {
         self.attachment.as_ref().map_or(Ok(()), Attachment::check)
     }
 

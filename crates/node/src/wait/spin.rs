@@ -9,6 +9,8 @@ use std::fs;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use toehold_stack::Instant;
+
 use super::crowd::{CROWD, Crowd};
 
 /// The longest spin in nanoseconds: what sleeping, being woken and finding the
@@ -89,6 +91,11 @@ impl SpinBudget {
         let try_now = skipped >= RETRY_EVERY && !single_processor();
         self.skipped.store(if try_now { 0 } else { skipped }, Relaxed);
         if try_now { TRIAL_NS } else { 0 }
+    }
+
+    /// Looks for something until a point in time, and lets others have the processor meanwhile.
+    pub(crate) fn look(&self, until: Instant, seen: impl Fn() -> bool) {
+        self.crowd.look(until, false, seen, || false);
     }
 
     /// What was waited for came while spinning.

@@ -370,6 +370,8 @@ pub(crate) struct StateLine {
     pub(crate) error: AtomicU64,
     /// Generation of the connection that this end is of; 0 if it is of none.
     pub(crate) generation: AtomicU64,
+    /// Position after the urgent byte that the program has taken last.
+    pub(crate) urgent_taken: AtomicU64,
 }
 
 /// One end, as its own node alone sees it.

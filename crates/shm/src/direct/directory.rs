@@ -139,7 +139,7 @@ impl Directory {
         let number = self.take_number()?;
         let counter = &self.memory.header().generation;
         let generation = counter.load(Relaxed) + 1;
-        counter.store(generation, Relaxed);
+        counter.store(generation, Release);
         let entry = entry(&self.memory, index);
         write(entry, || {
             let (address, family) = address_words(listing.address.ip());
@@ -154,6 +154,12 @@ impl Directory {
             entry.window.store(listing.window, Relaxed);
         });
         Some(ListenerId { number, generation })
+    }
+
+    /// Changes whenever a listener is published or withdrawn.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.memory.header().generation.load(Acquire)
     }
 
     /// Changes the backlog of a published listener. The caller has the node's lease.
@@ -177,6 +183,8 @@ impl Directory {
             });
             self.forget_followed(index);
         }
+        let counter = &self.memory.header().generation;
+        counter.store(counter.load(Relaxed) + 1, Release);
         fence(core::sync::atomic::Ordering::SeqCst);
     }
 

@@ -253,6 +253,33 @@ impl Bank {
         }
     }
 
+    /// Has waiters of this node look at one of this side's ends.
+    pub(super) fn rouse(&self, audience: Audience, number: u16) {
+        let rouse = |waiter: WaiterNumber| {
+            if self.waiters.has_bits(waiter) {
+                self.signals.ready(waiter).set(number);
+            }
+            self.ring_own(waiter);
+        };
+        audience.waiters().for_each(rouse);
+        if let Some(bitmap) = audience.bitmap() {
+            let line = self.waiters.directory().audience_line(bitmap);
+            for_each_waiter(&line.words, |waiter| {
+                rouse(waiter);
+                false
+            });
+        }
+    }
+
+    /// Rings a waiter of this node that may sleep on the signals of this bank alone. After what
+    /// there is to see was stored.
+    pub fn ring_own(&self, waiter: WaiterNumber) {
+        self.waiters.ring(waiter);
+        if self.waiters.is_asleep(waiter) {
+            waiter::ring_bell(&self.signals.bell_line(waiter).bell);
+        }
+    }
+
     /// Rings a waiter of the peer's, and those that wait for it. Of each at most four name it,
     /// so that a peer's nonsense costs 341 looks.
     fn ring_with_outer(&self, waiter: WaiterNumber, levels: usize) {

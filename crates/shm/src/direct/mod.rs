@@ -33,6 +33,8 @@ mod half;
 #[cfg(not(loom))]
 mod handle;
 #[cfg(not(loom))]
+mod interruptible;
+#[cfg(not(loom))]
 mod journal;
 mod lines;
 mod lock;
@@ -63,13 +65,15 @@ pub use bank::{CONNECTIONS, Class, LISTENERS, PROCESSES, THREADS, WAITERS};
 #[cfg(not(loom))]
 pub use directory::{Directory, Found, Listing, PeerDirectory};
 #[cfg(not(loom))]
-pub use end::{ArmError, End, Look, ReceiveError, SendError, Take, Wish};
+pub use end::{Amount, ArmError, End, Look, Noted, ReceiveError, SendError, Take, Wish};
 #[cfg(not(loom))]
 pub use ends::Ends;
 #[cfg(not(loom))]
 pub use half::{Half, PeerHalf};
 #[cfg(not(loom))]
 pub use handle::{Bank, BeginError, Beginning, ConnectError, unwatch, watch};
+#[cfg(not(loom))]
+pub use interruptible::{Interruptible, end_own_sleep};
 #[cfg(not(loom))]
 pub use journal::{Begun, Journal, Place, Side, Step};
 pub use lines::{MOST_WINDOW, Offence, StreamState};

@@ -1,16 +1,17 @@
 //! The waiters of a node: threads in a call, and epoll instances.
 
 use core::fmt;
-use core::num::NonZeroU16;
+use core::num::{NonZeroU16, NonZeroU32};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, Timespec};
 
-use super::audience::WaiterNumber;
+use super::audience::{Audience, WaiterNumber};
 use super::bank::{LocalLine, WAITERS, WaiterLine};
 use super::directory::Directory;
+use super::interruptible::Interruptible;
 use super::journal::Journal;
 use super::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
 use super::signals::Signals;
@@ -132,6 +133,22 @@ impl Waiters {
         self.local(waiter).generation.load(Relaxed)
     }
 
+    /// Has `outer` rung with a waiter from now on. Returns `false` if four are already.
+    pub fn add_outer(&self, waiter: WaiterNumber, outer: WaiterNumber) -> bool {
+        let add = |word| Audience::from_word(word).with(outer).map(Audience::to_word);
+        let word = &self.line(waiter).outer;
+        word.fetch_update(AcqRel, Acquire, add).is_ok()
+    }
+
+    /// Ends what [`add_outer`](Waiters::add_outer) has begun.
+    pub fn remove_outer(&self, waiter: WaiterNumber, outer: WaiterNumber) {
+        let remove = |word| {
+            let left = Audience::from_word(word).retain(|other| other != outer);
+            Some(left.to_word())
+        };
+        let _ = self.line(waiter).outer.fetch_update(AcqRel, Acquire, remove);
+    }
+
     /// Says whether the waiter sleeps on descriptors: it is then rung by one, and each ring
     /// costs the ringer a call of [`Bank::ring_descriptor`](super::Bank::ring_descriptor).
     pub fn set_on_descriptor(&self, waiter: WaiterNumber, on: bool) {
@@ -171,6 +188,7 @@ impl Waiters {
             thread,
             words: [Wait::new(); MOST_SIGNALS + 1],
             count: 0,
+            last: None,
         };
         sleep.add(&self.local(waiter).bell);
         for signals in signals {
@@ -254,29 +272,66 @@ pub struct Sleep<'a> {
     thread: ThreadNumber,
     words: [Wait; MOST_SIGNALS + 1],
     count: usize,
+    /// The word that was added last.
+    last: Option<(&'a AtomicU32, u32)>,
 }
 
-impl Sleep<'_> {
-    fn add(&mut self, bell: &AtomicU32) {
+impl<'a> Sleep<'a> {
+    fn add(&mut self, bell: &'a AtomicU32) {
         assert!(self.count < self.words.len(), "signals of one sleep");
-        self.words[self.count] = wait_for(bell, bell.load(Acquire));
+        let value = bell.load(Acquire);
+        self.words[self.count] = wait_for(bell, value);
         self.count += 1;
+        self.last = Some((bell, value));
+    }
+
+    /// Lets [`end_own_sleep`](super::end_own_sleep) end the sleep, until what is returned is
+    /// dropped.
+    pub fn interruptible(&self) -> Interruptible<'_> {
+        Interruptible::new(self.last.map(|(word, _)| word))
     }
 
     /// Sleeps until the waiter is rung, or until a time in nanoseconds on the monotonic clock.
     /// Returns at once if it was rung since the sleep began.
     pub fn wait(&self, until_ns: Option<u64>) -> Woken {
-        const NANOS: u64 = 1_000_000_000;
-        let until = until_ns.map(|until_ns| Timespec {
-            tv_sec: (until_ns / NANOS) as i64,
-            tv_nsec: (until_ns % NANOS) as i64,
-        });
+        let until = until_ns.map(timespec);
         let words = &self.words[..self.count];
-        match futex::waitv(words, WaitvFlags::empty(), until.as_ref(), ClockId::Monotonic) {
-            Err(Errno::TIMEDOUT) => Woken::TimedOut,
-            Err(Errno::INTR) => Woken::Interrupted,
-            _ => Woken::Rung,
-        }
+        let flags = WaitvFlags::empty();
+        woken(futex::waitv(words, flags, until.as_ref(), ClockId::Monotonic).map(drop))
+    }
+
+    /// Sleeps as [`Sleep::wait`] does, for rings through the signals that were given last alone:
+    /// those of the peer, and those of [`Bank::ring_own`](super::Bank::ring_own). Older than the
+    /// call that waits for several words, and so known to filters of system calls.
+    pub fn wait_for_bank(&self, until_ns: Option<u64>) -> Woken {
+        let Some((word, value)) = self.last else {
+            return Woken::Rung;
+        };
+        let until = until_ns.map(timespec);
+        let flags = futex::Flags::empty();
+        woken(futex::wait_bitset(
+            word,
+            flags,
+            value,
+            until.as_ref(),
+            NonZeroU32::MAX,
+        ))
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    const NANOS: u64 = 1_000_000_000;
+    Timespec {
+        tv_sec: (ns / NANOS) as i64,
+        tv_nsec: (ns % NANOS) as i64,
+    }
+}
+
+fn woken(slept: Result<(), Errno>) -> Woken {
+    match slept {
+        Err(Errno::TIMEDOUT) => Woken::TimedOut,
+        Err(Errno::INTR) => Woken::Interrupted,
+        _ => Woken::Rung,
     }
 }
 

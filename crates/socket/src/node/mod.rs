@@ -18,7 +18,7 @@ use toehold_node::{
 use toehold_stack::{Counters, Settings};
 
 use self::shared::Place;
-pub(crate) use self::shared::{OnShard, Shared};
+pub(crate) use self::shared::{Identified, OnShard, Shared};
 use crate::error::gone;
 
 /// A node of a fabric. A handle: clones stand for the same node.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use toehold_node::direct::DirectEnd;
 use toehold_node::{
     AttachedNode, Guard, Holder, LocalNode, Operation, Ownership, Relayed, Shard, ShardHandle, Shards,
     SpinBudget,
@@ -25,6 +26,13 @@ pub(crate) struct Shared {
     pub(super) place: Place,
     /// Of calls that concern no socket.
     pub(super) spin: SpinBudget,
+}
+
+/// What a descriptor stands for, and its holder.
+pub(crate) enum Identified {
+    Direct(Holder, DirectEnd),
+    /// By shard.
+    InShards(Holder, Vec<(u8, Event)>),
 }
 
 /// Where the node's engine is.
@@ -52,7 +60,7 @@ impl Shared {
     /// The same, if this process has used it before; a forked child need not begin to
     /// just to let go of what it has copies of.
     #[inline]
-    fn shards_in_use(&self) -> Option<&Shards> {
+    pub(crate) fn shards_in_use(&self) -> Option<&Shards> {
         match &self.place {
             Place::Here(node) => node.shards(),
             Place::Elsewhere(node) => node.shards_in_use(),
@@ -271,11 +279,24 @@ impl Shared {
 
     /// Lets go of a holder that other processes may have too. If none has, what it stood for is closed
     /// now, as the kernel would have closed it.
-    fn let_go(&self, holder: Holder) {
+    pub(crate) fn let_go(&self, holder: Holder) {
         drop(holder);
         if let Place::Elsewhere(node) = &self.place {
             node.await_closing(CLOSING);
         }
+    }
+
+    /// What a descriptor stands for: an end of a direct connection, or something in shards.
+    pub(crate) fn identify_direct(&self, descriptor: OwnedFd) -> io::Result<Identified> {
+        self.contain(|| {
+            let shards = self.shards()?;
+            let (holder, end) = shards.identify_direct(descriptor).map_err(from_holder)?;
+            if let Some(end) = end {
+                return Ok(Identified::Direct(holder, end));
+            }
+            let sources = shards.sources(&holder).map_err(from_holder)?;
+            Ok(Identified::InShards(holder, sources))
+        })
     }
 
     /// The connection or listener that a descriptor is, in every shard that has it.

@@ -135,6 +135,11 @@ impl Events {
         self.list.push(event);
     }
 
+    /// Takes in what is told of a source that is in no shard.
+    pub(super) fn push_direct(&mut self, token: Token, readiness: Readiness) {
+        self.list.push(Event { token, readiness });
+    }
+
     /// What was told in a shard that is in others as well, and is not to be told again.
     pub(super) fn spent(&self) -> impl Iterator<Item = (u8, u16)> + '_ {
         let once = self.several.iter().filter(|told| told.is_one_shot);

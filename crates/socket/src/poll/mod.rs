@@ -1,9 +1,11 @@
 //! Waiting for many sockets at once, in the manner of mio and `poll(2)`.
 
 mod audience;
+mod direct;
 mod events;
 mod registry;
 mod set;
+mod waiting;
 mod waker;
 
 pub use events::{Event, Events, Iter, Token};
@@ -15,11 +17,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use toehold_node::{Everywhere, Glance, Operation, Shard, SpinBudget, Subscription};
 
-use self::set::Set;
+use self::set::{DIRECT, Set};
 use crate::error::{gone, invalid};
 use crate::node::Node;
 
@@ -150,31 +152,7 @@ impl Poll {
             self.registry.set.audience.is_there()?;
             events.clear();
             Beside::forget(beside);
-            let several = self.registry.set.polls.len() > 1;
-            let began = timeout.filter(|_| several).map(|_| Instant::now());
-            let mut left = timeout;
-            loop {
-                let used = self.registry.set.used.load(Relaxed);
-                let seen = if used.is_power_of_two() {
-                    self.poll_in(used.trailing_zeros() as u8, used, events, (left, beside))?
-                } else {
-                    self.poll_in_several(used, events, (left, beside))?
-                };
-                match seen {
-                    Some(Seen::Sockets) => {
-                        for (shard, group) in events.spent() {
-                            self.registry.set.spend(shard, group)?;
-                        }
-                        return Ok(Waited::Sockets);
-                    }
-                    Some(Seen::Beside) => return Ok(Waited::Beside),
-                    None => return Ok(Waited::TimedOut),
-                    Some(Seen::Changed) => {}
-                }
-                // Somebody has registered a socket of another shard meanwhile.
-                left = timeout
-                    .map(|timeout| timeout.saturating_sub(began.unwrap_or_else(Instant::now).elapsed()));
-            }
+            self.wait_in_shards(events, timeout, beside)
         })
     }
 
@@ -192,7 +170,13 @@ impl Poll {
     pub fn is_ready(&self) -> io::Result<bool> {
         self.registry.set.node.contain(|| {
             let set = &*self.registry.set;
-            let used = set.used.load(Relaxed);
+            if set.is_directly_ready()? {
+                return Ok(true);
+            }
+            if !set.has_leased() {
+                return Ok(false);
+            }
+            let used = set.used.load(Relaxed) & !DIRECT;
             for index in (0..set.polls.len() as u8).filter(|index| used & 1 << index != 0) {
                 let mut shard = set.enter(index)?;
                 let mut ready = shard.is_poll_ready(set.poll(index));

@@ -1,14 +1,22 @@
 //! What a poll is in the shards of its node.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use toehold_node::direct::Bank;
 use toehold_node::{Guard, Ownership};
 
 use super::audience::Audience;
+use super::direct::{DirectSet, Identity};
 use crate::node::Shared;
+
+/// Set in [`Set::used`] once something was registered without a lease.
+pub(super) const DIRECT: u32 = 1 << 31;
+
+/// A socket that is watched in shards, as long as the program has it.
+type Leased = (Box<dyn Fn() -> bool + Send + Sync>, Identity);
 
 /// A poll as long as a handle of it exists: one in every shard of its node.
 pub(super) struct Set {
@@ -22,6 +30,10 @@ pub(super) struct Set {
     /// Of the last source in several shards that was registered.
     pub(super) group: AtomicU16,
     pub(super) audience: Audience,
+    /// What is watched without the lease, if the node has direct connections.
+    pub(super) direct: Option<DirectSet>,
+    /// What is watched in shards, if the node has direct connections.
+    leased: Mutex<Vec<Leased>>,
     /// The process that made it. A forked child has a copy, and has no use for it.
     pub(super) process: u16,
 }
@@ -64,7 +76,10 @@ impl Set {
                 used: AtomicU32::new(1 << home),
                 group: AtomicU16::new(0),
                 audience: Audience::default(),
+                direct: None,
+                leased: Mutex::default(),
             };
+            set.direct = DirectSet::open(set.node.shards()?)?;
             for shard in 0..count {
                 let poll = PollIn::open(&set.node, shard)?;
                 set.polls.push(poll);
@@ -102,6 +117,56 @@ impl Set {
             self.node.settle(index, &mut shard);
         }
         Ok(())
+    }
+
+    /// Whether something is watched without the lease.
+    pub(super) fn watches_directly(&self) -> bool {
+        self.direct.as_ref().is_some_and(DirectSet::is_used)
+    }
+
+    fn leased(&self) -> MutexGuard<'_, Vec<Leased>> {
+        self.leased.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something is watched in shards.
+    pub(super) fn has_leased(&self) -> bool {
+        if self.direct.is_none() {
+            return true;
+        }
+        let mut leased = self.leased();
+        leased.retain(|(is_there, _)| is_there());
+        !leased.is_empty()
+    }
+
+    /// Notes that a socket is watched in shards as long as `is_there` says so.
+    pub(super) fn note_leased(&self, identity: Identity, is_there: Box<dyn Fn() -> bool + Send + Sync>) {
+        if let Some(direct) = &self.direct {
+            self.leased().push((is_there, identity));
+            direct.rouse();
+        }
+    }
+
+    /// Whether a source is watched in shards.
+    pub(super) fn is_leased(&self, identity: Identity) -> bool {
+        self.leased().iter().any(|(_, known)| *known == identity)
+    }
+
+    /// Notes that a socket is watched in shards no more.
+    pub(super) fn forget_leased(&self, identity: Identity) {
+        self.leased().retain(|(_, known)| *known != identity);
+    }
+
+    /// Whether something that is watched without the lease has something to tell.
+    pub(super) fn is_directly_ready(&self) -> io::Result<bool> {
+        match (&self.direct, self.node.shards()?.direct()) {
+            (Some(set), Some(direct)) => Ok(set.is_ready(direct)),
+            _ => Ok(false),
+        }
+    }
+
+    /// The banks in which something is watched.
+    pub(super) fn direct_banks(&self) -> Vec<Arc<Bank>> {
+        self.direct.as_ref().map_or_else(Vec::new, DirectSet::banks)
     }
 
     /// Something is registered in these shards from now on. Who waits has to know.

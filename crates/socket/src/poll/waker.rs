@@ -2,9 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Release};
 
 use rustix::io::Errno;
+use toehold_node::Interest;
 
+use super::direct::{Identity, Watched};
+use super::set::DIRECT;
 use super::{Registry, Token};
 
 /// Wakes a thread that polls, from any other thread.
@@ -16,7 +20,16 @@ pub struct Waker {
 #[derive(Debug)]
 struct WakerEntry {
     registry: Registry,
-    index: u32,
+    place: WakerPlace,
+}
+
+/// Where a waker is.
+#[derive(Debug)]
+enum WakerPlace {
+    /// In the shard of the thread that made the poll.
+    Home(u32),
+    /// In no shard: the node has direct connections.
+    Direct(Arc<AtomicBool>),
 }
 
 impl Waker {
@@ -28,13 +41,23 @@ impl Waker {
     pub fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
         registry.set.node.contain(|| {
             let set = &registry.set;
-            let index = set
-                .enter(set.home)?
-                .open_waker(set.poll(set.home), token.0 as u64);
-            let index = index.ok_or(Errno::NOBUFS)?;
+            let place = match &set.direct {
+                Some(direct) => {
+                    let is_set = Arc::new(AtomicBool::new(false));
+                    let watched = Watched::Waker(Arc::clone(&is_set));
+                    direct.add(identity(&is_set), watched, token, Interest::READABLE);
+                    set.use_shards(DIRECT)?;
+                    WakerPlace::Direct(is_set)
+                }
+                None => {
+                    let mut home = set.enter(set.home)?;
+                    let index = home.open_waker(set.poll(set.home), token.0 as u64);
+                    WakerPlace::Home(index.ok_or(Errno::NOBUFS)?)
+                }
+            };
             let registry = registry.clone();
             Ok(Waker {
-                entry: Arc::new(WakerEntry { registry, index }),
+                entry: Arc::new(WakerEntry { registry, place }),
             })
         })
     }
@@ -45,11 +68,27 @@ impl Waker {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn wake(&self) -> io::Result<()> {
-        self.entry.registry.set.node.contain(|| {
-            let WakerEntry { registry, index } = &*self.entry;
-            registry.set.enter(registry.set.home)?.use_waker(*index);
+        let WakerEntry { registry, place } = &*self.entry;
+        registry.set.node.contain(|| {
+            match (place, &registry.set.direct) {
+                (WakerPlace::Direct(is_set), Some(direct)) => {
+                    is_set.store(true, Release);
+                    direct.look_again(identity(is_set));
+                }
+                (WakerPlace::Home(index), _) => {
+                    registry.set.enter(registry.set.home)?.use_waker(*index);
+                }
+                (WakerPlace::Direct(_), None) => {}
+            }
             Ok(())
         })
+    }
+}
+
+fn identity(is_set: &Arc<AtomicBool>) -> Identity {
+    Identity {
+        address: Arc::as_ptr(is_set).addr(),
+        name: 0,
     }
 }
 
@@ -58,7 +97,13 @@ impl Drop for WakerEntry {
         // A node that is gone holds nothing.
         let set = &self.registry.set;
         let _ = set.node.contain(|| {
-            set.enter(set.home)?.deregister(self.index);
+            match (&self.place, &set.direct) {
+                (WakerPlace::Direct(is_set), Some(direct)) => {
+                    direct.end(identity(is_set));
+                }
+                (WakerPlace::Home(index), _) => set.enter(set.home)?.deregister(*index),
+                (WakerPlace::Direct(_), None) => {}
+            }
             Ok(())
         });
     }

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use toehold_node::Operation;
 use toehold_stack::{NetworkReport, ReceiveFlags, SendFlags, State};
 
-use super::TcpStream;
 use super::connection::Connection;
 use super::least::Begun;
 use super::operations::Connect;
+use super::{Connected, TcpStream};
 use crate::error::{from_socket, timed_out, would_block};
 
 /// How one call receives.
@@ -51,46 +51,18 @@ impl TcpStream {
     /// As for reading.
     #[inline]
     pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
+        let connection = match &*self.connection {
+            Connected::Tcp(connection) => connection,
+            Connected::Direct(connection) => return connection.receive(buffers, options),
+        };
         let waits = !options.nonblocking && self.connection.waits();
-        let low_water = self.connection.description.low_water() as usize;
+        let low_water = connection.description.low_water() as usize;
         if waits && (options.all || low_water > 1) {
             let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
             let least = if options.all { room } else { room.min(low_water) };
-            return self.receive_at_least(least, buffers, options.peek);
+            return connection.receive_at_least(least, buffers, options.peek);
         }
-        self.receive_some(buffers, options.peek, waits)
-    }
-
-    #[inline]
-    fn receive_some(&self, buffers: &mut [IoSliceMut<'_>], peek: bool, waits: bool) -> io::Result<usize> {
-        let flags = ReceiveFlags { peek, urgent: false };
-        match buffers {
-            [] => Ok(0),
-            [one] => self.connection.receive(one, flags, waits),
-            // Each would get the same bytes.
-            several if peek => self.peek_into(several, flags, waits),
-            several => self.connection.receive_vectored(several, waits),
-        }
-    }
-
-    #[inline(never)]
-    fn receive_at_least(
-        &self,
-        least: usize,
-        buffers: &mut [IoSliceMut<'_>],
-        peek: bool,
-    ) -> io::Result<usize> {
-        let at = Instant::now();
-        let received = self.receive_some(buffers, peek, true)?;
-        if received == 0 || received >= least {
-            return Ok(received);
-        }
-        let begun = Begun { received, least, at };
-        if peek {
-            self.connection.await_bytes(begun)?;
-            return self.receive_some(buffers, peek, false).or(Ok(received));
-        }
-        self.connection.receive_rest(buffers, begun)
+        connection.receive_some(buffers, options.peek, waits)
     }
 
     /// Peeks behind so many bytes (SO_PEEK_OFF); with MSG_WAITALL, until the buffers are full.
@@ -104,37 +76,10 @@ impl TcpStream {
         buffers: &mut [IoSliceMut<'_>],
         options: ReceiveOptions,
     ) -> io::Result<usize> {
-        /// More than any receive queue holds.
-        const MOST: usize = 64 << 20;
-        let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let mut all = vec![0; bytes.saturating_add(room).min(MOST)];
-        let waits = !options.nonblocking && self.connection.waits();
-        let least = if options.all { all.len() } else { bytes + 1 };
-        let mut into = [IoSliceMut::new(&mut all)];
-        let peeked = match waits {
-            true => self.receive_at_least(least, &mut into, true)?,
-            false => self.receive_some(&mut into, true, false)?,
-        };
-        if peeked <= bytes && room > 0 {
-            let is_over = self.connection.with(|shard, id| {
-                let unread = shard.stack.readable_bytes(id)?;
-                Ok(unread <= bytes && shard.stack.readiness(id).read_closed)
-            });
-            return if is_over? { Ok(0) } else { Err(would_block()) };
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.peek_behind(bytes, buffers, options),
+            Connected::Direct(connection) => connection.peek_behind(bytes, buffers, options),
         }
-        Ok(scatter(&all[bytes.min(peeked)..peeked], buffers))
-    }
-
-    fn peek_into(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: ReceiveFlags,
-        waits: bool,
-    ) -> io::Result<usize> {
-        let room = buffers.iter().map(|buffer| buffer.len()).sum();
-        let mut bytes = vec![0; room];
-        let peeked = self.connection.receive(&mut bytes, flags, waits)?;
-        Ok(scatter(&bytes[..peeked], buffers))
     }
 
     /// Sends what the buffers hold.
@@ -150,16 +95,22 @@ impl TcpStream {
             more: options.more,
             end_of_record: options.end_of_record,
         };
-        match buffers {
-            [one] => self.connection.send(one, flags, waits),
-            several => self.connection.send_vectored(several, flags, waits),
+        match (&*self.connection, buffers) {
+            (Connected::Tcp(connection), [one]) => connection.send(one, flags, waits),
+            (Connected::Tcp(connection), several) => connection.send_vectored(several, flags, waits),
+            (Connected::Direct(connection), buffers) => connection.send_as(buffers, options.urgent, waits),
         }
     }
 
     /// Whether the SYN waits for what the program sends, see [`TcpStream::send_first`].
     pub fn is_deferred(&self) -> bool {
-        let deferred = self.connection.with(|shard, id| Ok(shard.stack.is_deferred(id)));
-        deferred.unwrap_or(false)
+        match &*self.connection {
+            Connected::Tcp(connection) => {
+                let deferred = connection.with(|shard, id| Ok(shard.stack.is_deferred(id)));
+                deferred.unwrap_or(false)
+            }
+            Connected::Direct(_) => false,
+        }
     }
 
     /// Sends the first bytes of a stream whose SYN has waited for them ([`ConnectOptions::with_data`],
@@ -173,6 +124,9 @@ impl TcpStream {
     ///
     /// As for [`TcpStream::connect`]. EINPROGRESS: the attempt has begun, and carries none of the bytes.
     pub fn send_first(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
+        let Connected::Tcp(connection) = &*self.connection else {
+            return self.send_with(buffers, options);
+        };
         let len: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let offered = first_bytes(buffers);
         let waits = !options.nonblocking && self.connection.waits();
@@ -181,7 +135,7 @@ impl TcpStream {
             more: options.more,
             end_of_record: options.end_of_record,
         };
-        let sent = self.connection.send_with_syn(&offered, flags, waits && len > 0)?;
+        let sent = connection.send_with_syn(&offered, flags, waits && len > 0)?;
         if !waits {
             return if sent > 0 {
                 Ok(sent)
@@ -233,7 +187,10 @@ impl TcpStream {
         len: usize,
         fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
     ) -> io::Result<Option<usize>> {
-        self.connection.send_in_place(len, fill)
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.send_in_place(len, fill),
+            Connected::Direct(_) => Ok(None),
+        }
     }
 
     /// Waits for the end of an attempt to connect that was [begun](TcpStream::begin),
@@ -243,8 +200,13 @@ impl TcpStream {
     ///
     /// As for [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
     pub fn finish_connect(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.connection.node.node.contain(|| {
-            let Connection { node, id, spin, .. } = &*self.connection;
+        let connection = match &*self.connection {
+            Connected::Tcp(connection) => connection,
+            // It was connected when it was opened.
+            Connected::Direct(_) => return Ok(()),
+        };
+        connection.node.node.contain(|| {
+            let Connection { node, id, spin, .. } = connection;
             let mut operation = Connect { id: *id };
             let mut shard = node.enter()?;
             let result = match operation.attempt(&mut shard) {
@@ -265,7 +227,10 @@ impl TcpStream {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn take_report(&self) -> io::Result<Option<NetworkReport>> {
-        self.connection.with(|shard, id| shard.stack.take_report(id))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.with(|shard, id| shard.stack.take_report(id)),
+            Connected::Direct(_) => Ok(None),
+        }
     }
 
     /// Ends the connection, of which the peer sees a reset, and with it all calls that wait for it, in all
@@ -275,12 +240,10 @@ impl TcpStream {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn disconnect(&self) -> io::Result<()> {
-        self.connection.with(|shard, id| {
-            shard.tick();
-            shard.stack.disconnect(id)?;
-            shard.respond();
-            Ok(())
-        })
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.disconnect(),
+            Connected::Direct(connection) => connection.disconnect(),
+        }
     }
 
     /// The stream's descriptor, for whoever makes copies of it for a program and sees all
@@ -301,14 +264,87 @@ impl TcpStream {
     /// Gives back the last copy of the descriptor. `shared`: another process may have copies
     /// that were not seen to be made, beside those of forks.
     pub fn put_back(&mut self, descriptor: OwnedFd, shared: bool) {
-        if let Some(holder) = Arc::get_mut(&mut self.connection).and_then(Connection::holder_mut) {
+        if let Some(holder) = Arc::get_mut(&mut self.connection).and_then(Connected::holder_mut) {
             holder.put_back(descriptor, shared);
         }
     }
 }
 
+impl Connection {
+    #[inline]
+    fn receive_some(&self, buffers: &mut [IoSliceMut<'_>], peek: bool, waits: bool) -> io::Result<usize> {
+        let flags = ReceiveFlags { peek, urgent: false };
+        match buffers {
+            [] => Ok(0),
+            [one] => self.receive(one, flags, waits),
+            // Each would get the same bytes.
+            several if peek => self.peek_into(several, flags, waits),
+            several => self.receive_vectored(several, waits),
+        }
+    }
+
+    #[inline(never)]
+    fn receive_at_least(
+        &self,
+        least: usize,
+        buffers: &mut [IoSliceMut<'_>],
+        peek: bool,
+    ) -> io::Result<usize> {
+        let at = Instant::now();
+        let received = self.receive_some(buffers, peek, true)?;
+        if received == 0 || received >= least {
+            return Ok(received);
+        }
+        let begun = Begun { received, least, at };
+        if peek {
+            self.await_bytes(begun)?;
+            return self.receive_some(buffers, peek, false).or(Ok(received));
+        }
+        self.receive_rest(buffers, begun)
+    }
+
+    fn peek_behind(
+        &self,
+        bytes: usize,
+        buffers: &mut [IoSliceMut<'_>],
+        options: ReceiveOptions,
+    ) -> io::Result<usize> {
+        /// More than any receive queue holds.
+        const MOST: usize = 64 << 20;
+        let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut all = vec![0; bytes.saturating_add(room).min(MOST)];
+        let waits = !options.nonblocking && self.waits();
+        let least = if options.all { all.len() } else { bytes + 1 };
+        let mut into = [IoSliceMut::new(&mut all)];
+        let peeked = match waits {
+            true => self.receive_at_least(least, &mut into, true)?,
+            false => self.receive_some(&mut into, true, false)?,
+        };
+        if peeked <= bytes && room > 0 {
+            let is_over = self.with(|shard, id| {
+                let unread = shard.stack.readable_bytes(id)?;
+                Ok(unread <= bytes && shard.stack.readiness(id).read_closed)
+            });
+            return if is_over? { Ok(0) } else { Err(would_block()) };
+        }
+        Ok(scatter(&all[bytes.min(peeked)..peeked], buffers))
+    }
+
+    fn peek_into(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+        waits: bool,
+    ) -> io::Result<usize> {
+        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut bytes = vec![0; room];
+        let peeked = self.receive(&mut bytes, flags, waits)?;
+        Ok(scatter(&bytes[..peeked], buffers))
+    }
+}
+
 /// Copies bytes into buffers, one after the other. How many those were.
-fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
+pub(super) fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
     let mut rest = bytes;
     for buffer in buffers {
         let (now, later) = rest.split_at(rest.len().min(buffer.len()));

@@ -2,12 +2,12 @@
 //! and its end.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use toehold_node::{
-    Description, Direction, Guard, Holder, HolderError, Operation, Relayed, Shard, ShardHandle, SpinBudget,
+    Description, Direction, Guard, Holder, Operation, Relayed, Shard, ShardHandle, SpinBudget,
 };
 use toehold_stack::{ConnectionId, Event, ReceiveFlags, SendFlags, Shutdown, SocketError};
 
@@ -81,22 +81,17 @@ impl Connection {
         }
     }
 
+    /// The shard, and what it is there.
+    pub(crate) fn place(&self) -> (u8, ConnectionId) {
+        (self.node.index, self.id)
+    }
+
     pub(super) fn source(&self) -> Event {
         Event::Connection(self.id)
     }
 
-    /// What keeps it open.
-    pub(super) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        let holder = self.holder.as_ref();
-        let descriptor = holder.map_or(Err(HolderError::Private), Holder::descriptor);
-        descriptor.map_err(from_holder)
-    }
-
-    /// Its descriptor stands for nothing else any more.
-    pub(super) fn mark_descriptor(&self) {
-        if let Some(holder) = &self.holder {
-            holder.mark();
-        }
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
     }
 
     /// Its holder, for as long as it is the only handle.

@@ -1,7 +1,9 @@
 //! Streams: connections as programs hold them.
 
 mod calls;
+mod connected;
 mod connection;
+pub(crate) mod direct;
 mod lanes;
 mod leased;
 mod least;
@@ -20,11 +22,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use toehold_node::{Description, Holder, Relayed};
-use toehold_stack::{ConnectionId, Event, SendFlags, Settings};
+use toehold_stack::{ConnectionId, Event, Settings};
 
+use self::calls::scatter;
+pub(crate) use self::connected::Connected;
 use self::connection::{Connection, bounded};
+use self::direct::DirectConnection;
 use crate::error::{from_socket, invalid};
-use crate::node::{Node, OnShard, Shared};
+use crate::node::{Identified, Node, OnShard, Shared};
 
 /// A TCP connection between this node and another one, or itself.
 ///
@@ -35,7 +40,7 @@ use crate::node::{Node, OnShard, Shared};
 ///
 /// See [`Node`] for an example.
 pub struct TcpStream {
-    connection: Arc<Connection>,
+    connection: Arc<Connected>,
 }
 
 /// How a connection is opened, for what [`TcpStream::connect`] leaves to defaults.
@@ -114,6 +119,11 @@ impl TcpStream {
     /// If the attempt cannot even be begun.
     pub fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
         node.shared.contain(|| {
+            let direct =
+                DirectConnection::open(&node.shared, *addr, options.local, options.settings.as_ref())?;
+            if let Some(direct) = direct {
+                return Ok(Self::over(Connected::Direct(direct)));
+            }
             let shards = node.shared.shards()?;
             let local = options.local.filter(|local| local.port() != 0);
             if let (Some(_), 2..) = (local, shards.count()) {
@@ -169,6 +179,10 @@ impl TcpStream {
     ) -> Self {
         let node = Arc::clone(node);
         let connection = Connection::new(OnShard { node, index }, id, holder, low_water);
+        Self::over(Connected::Tcp(connection))
+    }
+
+    pub(crate) fn over(connection: Connected) -> TcpStream {
         TcpStream {
             connection: Arc::new(connection),
         }
@@ -185,7 +199,13 @@ impl TcpStream {
     /// this process's.
     pub fn from_fd(node: &Node, descriptor: OwnedFd) -> io::Result<TcpStream> {
         node.shared.contain(|| {
-            let (holder, sources) = node.shared.identify(descriptor)?;
+            let (holder, sources) = match node.shared.identify_direct(descriptor)? {
+                Identified::Direct(holder, end) => {
+                    let direct = DirectConnection::adopt(&node.shared, holder, end)?;
+                    return Ok(Self::over(Connected::Direct(direct)));
+                }
+                Identified::InShards(holder, sources) => (holder, sources),
+            };
             match sources[..] {
                 [(shard, Event::Connection(id))] => {
                     let there = node.shared.enter(shard)?.stack.settings(id);
@@ -255,13 +275,11 @@ impl TcpStream {
     /// What all who have the connection share of it beside its stack.
     #[inline]
     pub fn description(&self) -> &Description {
-        &self.connection.description
+        self.connection.description()
     }
 
-    /// The node, the shard, and what it is there.
-    pub(crate) fn source(&self) -> (&Arc<Shared>, u8, Event) {
-        let OnShard { node, index } = &self.connection.node;
-        (node, *index, self.connection.source())
+    pub(crate) fn connected(&self) -> &Arc<Connected> {
+        &self.connection
     }
 
     /// The peer's address.
@@ -270,7 +288,7 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.connection.with(|shard, id| shard.stack.peer_addr(id))
+        self.connection.peer_addr()
     }
 
     /// This side's address.
@@ -279,7 +297,7 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.connection.with(|shard, id| shard.stack.local_addr(id))
+        self.connection.local_addr()
     }
 
     /// Shuts one or both directions. What was written before is still sent,
@@ -289,16 +307,14 @@ impl TcpStream {
     ///
     /// `NotConnected`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let how = match how {
-            Shutdown::Read => toehold_stack::Shutdown::Read,
-            Shutdown::Write => toehold_stack::Shutdown::Write,
-            Shutdown::Both => toehold_stack::Shutdown::Both,
-        };
-        self.connection.with(|shard, id| {
-            shard.tick();
-            let now = shard.now;
-            shard.stack.shutdown(now, id, how)
-        })
+        match &*self.connection {
+            Connected::Direct(connection) => connection.shutdown(how),
+            Connected::Tcp(connection) => connection.shutdown(match how {
+                Shutdown::Read => toehold_stack::Shutdown::Read,
+                Shutdown::Write => toehold_stack::Shutdown::Write,
+                Shutdown::Both => toehold_stack::Shutdown::Both,
+            }),
+        }
     }
 
     /// A second handle of the same stream; both share their position, their
@@ -333,7 +349,7 @@ impl TcpStream {
     ///
     /// `InvalidInput` for a zero duration.
     pub fn set_read_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
-        self.connection.description.set_read_timeout(bounded(dur)?);
+        self.connection.description().set_read_timeout(bounded(dur)?);
         Ok(())
     }
 
@@ -343,7 +359,7 @@ impl TcpStream {
     ///
     /// `InvalidInput` for a zero duration.
     pub fn set_write_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
-        self.connection.description.set_write_timeout(bounded(dur)?);
+        self.connection.description().set_write_timeout(bounded(dur)?);
         Ok(())
     }
 
@@ -353,7 +369,7 @@ impl TcpStream {
     ///
     /// Never.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.connection.description.read_timeout())
+        Ok(self.connection.description().read_timeout())
     }
 
     /// How long writing waits.
@@ -362,7 +378,7 @@ impl TcpStream {
     ///
     /// Never.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.connection.description.write_timeout())
+        Ok(self.connection.description().write_timeout())
     }
 
     /// Whether calls fail with `WouldBlock` instead of waiting.
@@ -371,7 +387,7 @@ impl TcpStream {
     ///
     /// Never.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.connection.description.set_nonblocking(nonblocking);
+        self.connection.description().set_nonblocking(nonblocking);
         Ok(())
     }
 }
@@ -405,13 +421,11 @@ impl Read for &TcpStream {
 impl Write for &TcpStream {
     #[inline]
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.connection
-            .send(buf, SendFlags::default(), self.connection.waits())
+        self.send_with(&[IoSlice::new(buf)], SendOptions::default())
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.connection
-            .send_vectored(bufs, SendFlags::default(), self.connection.waits())
+        self.send_with(bufs, SendOptions::default())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,12 +1,11 @@
 //! Options of a stream, and what can be asked about it.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use toehold_stack::{Details, Info, Readiness, ReceiveFlags, SendFlags, Settings, SocketOption};
+use toehold_stack::{Details, Info, Readiness, Settings, SocketOption};
 
-use super::TcpStream;
-use crate::error::from_socket;
+use super::{Connected, SendOptions, TcpStream};
 
 /// How to find out whether a silent peer is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,16 +37,10 @@ impl TcpStream {
     ///
     /// `InvalidInput` if the value is out of the option's range.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        self.connection.with(|shard, id| {
-            shard.tick();
-            let now = shard.now;
-            shard.stack.set_option(now, id, option)
-        })?;
-        if let SocketOption::ReceiveLowWater(_) = option {
-            let bytes = self.settings()?.receive_low_water();
-            self.connection.description.set_low_water(bytes);
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.set_option(option),
+            Connected::Direct(connection) => connection.set_option(option),
         }
-        Ok(())
     }
 
     /// The present settings.
@@ -56,7 +49,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn settings(&self) -> io::Result<Settings> {
-        self.connection.with(|shard, id| shard.stack.settings(id))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.with(|shard, id| shard.stack.settings(id)),
+            Connected::Direct(connection) => connection.settings(),
+        }
     }
 
     /// Whether small segments are sent at once, instead of waiting for the
@@ -147,15 +143,10 @@ impl TcpStream {
             SocketOption::KeepaliveProbes(keepalive.probes),
             SocketOption::Keepalive(true),
         ];
-        self.connection.with(|shard, id| {
-            shard.tick();
-            let now = shard.now;
-            let mut trial = shard.stack.settings(id)?;
-            options.iter().try_for_each(|option| trial.apply(*option))?;
-            options
-                .iter()
-                .try_for_each(|option| shard.stack.set_option(now, id, *option))
-        })
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.set_options(&options),
+            Connected::Direct(connection) => connection.set_options(&options),
+        }
     }
 
     /// Whether silent peers are probed.
@@ -255,11 +246,11 @@ impl TcpStream {
     ///
     /// As for writing.
     pub fn send_out_of_band(&self, buf: &[u8]) -> io::Result<usize> {
-        let flags = SendFlags {
+        let options = SendOptions {
             urgent: true,
-            ..SendFlags::default()
+            ..SendOptions::default()
         };
-        self.connection.send(buf, flags, self.connection.waits())
+        self.send_with(&[IoSlice::new(buf)], options)
     }
 
     /// Sends bytes of which the last one ends a record (MSG_EOR): no segment
@@ -271,11 +262,11 @@ impl TcpStream {
     ///
     /// As for writing; a record that did not fit as a whole has no end yet.
     pub fn send_record(&self, buf: &[u8]) -> io::Result<usize> {
-        let flags = SendFlags {
+        let options = SendOptions {
             end_of_record: true,
-            ..SendFlags::default()
+            ..SendOptions::default()
         };
-        self.connection.send(buf, flags, self.connection.waits())
+        self.send_with(&[IoSlice::new(buf)], options)
     }
 
     /// Takes the urgent byte (MSG_OOB). Never waits.
@@ -299,16 +290,10 @@ impl TcpStream {
     }
 
     fn out_of_band(&self, buf: &mut [u8], peek: bool) -> io::Result<usize> {
-        self.connection.node.node.contain(|| {
-            let mut shard = self.connection.node.enter()?;
-            if !shard.stack.readiness(self.connection.id).urgent {
-                shard.poll_once(None);
-            }
-            let flags = ReceiveFlags { peek, urgent: true };
-            let result = shard.stack.receive(self.connection.id, buf, flags);
-            self.connection.node.settle(&mut shard);
-            result.map_err(from_socket)
-        })
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.out_of_band(buf, peek),
+            Connected::Direct(connection) => connection.out_of_band(buf, peek),
+        }
     }
 
     /// Whether the next byte to be read is the urgent one, or follows it
@@ -318,7 +303,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn at_mark(&self) -> io::Result<bool> {
-        self.connection.with(|shard, id| shard.stack.at_mark(id))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.with(|shard, id| shard.stack.at_mark(id)),
+            Connected::Direct(connection) => connection.at_mark(),
+        }
     }
 
     /// Bytes that can be read without waiting (FIONREAD), up to an urgent one that is read by
@@ -328,8 +316,12 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn readable_bytes(&self) -> io::Result<usize> {
-        self.connection
-            .ask(|shard, id| shard.stack.bytes_before_mark(id), |&bytes| bytes > 0)
+        match &*self.connection {
+            Connected::Tcp(connection) => {
+                connection.ask(|shard, id| shard.stack.bytes_before_mark(id), |&bytes| bytes > 0)
+            }
+            Connected::Direct(connection) => connection.readable_bytes(),
+        }
     }
 
     /// Bytes that can be written without waiting.
@@ -338,10 +330,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn send_room(&self) -> io::Result<usize> {
-        self.connection.with(|shard, id| {
-            let bound = shard.stack.settings(id)?.send_buffer() as usize;
-            Ok(bound.saturating_sub(shard.stack.unacknowledged_bytes(id)?))
-        })
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.send_room(),
+            Connected::Direct(connection) => connection.send_room(),
+        }
     }
 
     /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ).
@@ -350,8 +342,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn unacknowledged_bytes(&self) -> io::Result<usize> {
-        self.connection
-            .with(|shard, id| shard.stack.unacknowledged_bytes(id))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.with(|shard, id| shard.stack.unacknowledged_bytes(id)),
+            Connected::Direct(connection) => connection.unacknowledged_bytes(),
+        }
     }
 
     /// Takes the pending error (SO_ERROR).
@@ -360,10 +354,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(self
-            .connection
-            .with(|shard, id| shard.stack.take_error(id))?
-            .map(from_socket))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.take_error(),
+            Connected::Direct(connection) => connection.take_error(),
+        }
     }
 
     /// Facts about the connection (TCP_INFO).
@@ -372,7 +366,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn info(&self) -> io::Result<Info> {
-        self.connection.with(|shard, id| shard.stack.info(id))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.with(|shard, id| shard.stack.info(id)),
+            Connected::Direct(connection) => connection.info(),
+        }
     }
 
     /// All facts about the connection that TCP_INFO has a place for.
@@ -381,10 +378,10 @@ impl TcpStream {
     ///
     /// None for a stream that exists.
     pub fn details(&self) -> io::Result<Details> {
-        self.connection.with(|shard, id| {
-            let now = shard.now;
-            shard.stack.details(now, id)
-        })
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.details(),
+            Connected::Direct(connection) => connection.details(),
+        }
     }
 
     /// What the stream is ready for, as far as what has arrived was looked at.
@@ -393,7 +390,10 @@ impl TcpStream {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn readiness(&self) -> io::Result<Readiness> {
-        self.connection.with(|shard, id| Ok(shard.stack.readiness(id)))
+        match &*self.connection {
+            Connected::Tcp(connection) => connection.with(|shard, id| Ok(shard.stack.readiness(id))),
+            Connected::Direct(connection) => connection.readiness(),
+        }
     }
 
     /// Whether calls fail instead of waiting.
@@ -402,6 +402,6 @@ impl TcpStream {
     ///
     /// Never.
     pub fn nonblocking(&self) -> io::Result<bool> {
-        Ok(self.connection.description.is_nonblocking())
+        Ok(self.connection.description().is_nonblocking())
     }
 }

@@ -1,11 +1,13 @@
 //! One end of a direct connection: how it begins and ends.
 
+mod noted;
 mod receiving;
 mod sending;
 mod waiting;
 
+pub use noted::Noted;
 pub use receiving::{ReceiveError, Take};
-pub use sending::SendError;
+pub use sending::{Amount, SendError};
 pub use waiting::{ArmError, Look, Wish};
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -19,9 +21,6 @@ use super::handle::{Bank, BeginError, Beginning};
 use super::journal::Step;
 use super::lines::{Arming, Incoming, MOST_WINDOW, Outgoing, PeerLines, StreamState};
 use super::lock::{Reentered, ThreadNumber, full_fence, lock, unlock_and_fence};
-
-/// Set in an end's `shut` word if its program reads no more.
-const SHUT_READ: u64 = 1;
 
 /// An end of a connection, as a process uses it for one call.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +97,9 @@ impl<'a> End<'a> {
             );
             self.arming.begin();
             let state = &self.own.state;
-            state.shut.store(0, Relaxed);
-            state.error.store(0, Relaxed);
+            for word in [&state.shut, &state.error, &state.urgent_taken] {
+                word.store(0, Relaxed);
+            }
             self.bank.half.set_record(self.id.number, &beginning.record);
             state.generation.store(self.id.generation.into(), Release);
             Ok(())
@@ -219,29 +219,6 @@ impl<'a> End<'a> {
     pub fn unread_by_peer(&self) -> u64 {
         let r = self.reader_position(self.out.is_live());
         self.sent().saturating_sub(r)
-    }
-
-    /// Notes that this end's program reads no more. The peer is not told.
-    pub fn shut_read(&self) {
-        self.own.state.shut.fetch_or(SHUT_READ, Release);
-    }
-
-    /// Whether this end's program reads no more.
-    pub fn is_read_shut(&self) -> bool {
-        self.own.state.shut.load(Acquire) & SHUT_READ != 0
-    }
-
-    /// Keeps an error that a later call returns once: an errno.
-    pub fn set_error(&self, errno: u32) {
-        self.own.state.error.store(errno.into(), Release);
-    }
-
-    /// Takes the error that was kept; 0 if there is none.
-    pub fn take_error(&self) -> u32 {
-        match self.own.state.error.load(Relaxed) {
-            0 => 0,
-            _ => self.own.state.error.swap(0, Acquire) as u32,
-        }
     }
 
     /// Closes the end for its last holder: with a reset if bytes were not received, or `abort`.

@@ -35,6 +35,15 @@ pub enum SendError {
     Reentered(#[from] Reentered),
 }
 
+/// How many of the bytes a call sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Amount {
+    /// As many as there is room for.
+    Some,
+    /// All of them or none, if they fill a quarter of the ring at most.
+    Whole,
+}
+
 impl End<'_> {
     /// Sends bytes, as many of them as there is room for, and tells the peer.
     ///
@@ -42,9 +51,24 @@ impl End<'_> {
     ///
     /// If nothing was sent.
     pub fn send(&self, thread: ThreadNumber, parts: &[IoSlice<'_>]) -> Result<usize, SendError> {
+        self.send_amount(thread, parts, Amount::Some)
+    }
+
+    /// Sends bytes and tells the peer.
+    ///
+    /// # Errors
+    ///
+    /// If nothing was sent.
+    #[inline]
+    pub fn send_amount(
+        &self,
+        thread: ThreadNumber,
+        parts: &[IoSlice<'_>],
+        amount: Amount,
+    ) -> Result<usize, SendError> {
         let journal = self.bank.journal();
         let begun = journal.begin(thread, self.bank.place(self.id.number), Step::Send);
-        let sent = self.send_under_lock(thread, parts);
+        let sent = self.send_under_lock(thread, parts, amount);
         if let Ok((_, w, is_full)) = sent
             && let Some(due) = self.out.due(w, is_full)
         {
@@ -69,16 +93,17 @@ impl End<'_> {
         &self,
         thread: ThreadNumber,
         parts: &[IoSlice<'_>],
+        amount: Amount,
     ) -> Result<(usize, u64, bool), SendError> {
         let word = &self.own.writer.lock;
         lock(word, thread)?;
-        let sent = self.write(parts);
+        let sent = self.write(parts, amount);
         unlock_and_fence(word);
         sent
     }
 
     #[inline]
-    fn write(&self, parts: &[IoSlice<'_>]) -> Result<(usize, u64, bool), SendError> {
+    fn write(&self, parts: &[IoSlice<'_>], amount: Amount) -> Result<(usize, u64, bool), SendError> {
         if self.is_peer_closed() {
             return Err(SendError::Closed);
         }
@@ -91,6 +116,10 @@ impl End<'_> {
         let mut room = self.out.room();
         if room.free() < wanted as u64 {
             room = self.out.reload()?;
+            let is_record = amount == Amount::Whole && wanted as u64 <= room.layout.class.bytes() / 4;
+            if is_record && (1..wanted as u64).contains(&room.free()) {
+                return Err(SendError::Full);
+            }
         }
         let (start, mut w) = (room.w, room.w);
         'parts: for part in parts {

@@ -166,9 +166,9 @@ fn urgent_position_errors_and_shut_flags_are_kept() {
     assert_eq!(server.look().urgent, 2);
     server.set_error(104);
     assert_eq!((server.take_error(), server.take_error()), (104, 0));
-    assert!(!server.is_read_shut());
-    server.shut_read();
-    assert!(server.is_read_shut());
+    assert!(!server.has_noted(Noted::ReadShut));
+    server.note(Noted::ReadShut);
+    assert!(server.has_noted(Noted::ReadShut));
     server.set_window(pair.server.thread, 5);
     assert_eq!(
         pair.sends(&client, &[0; 100]),

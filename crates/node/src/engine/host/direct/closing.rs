@@ -86,7 +86,7 @@ impl Banks {
         let all = (0..WAITERS as u16).filter_map(WaiterNumber::new);
         for waiter in all.filter(|waiter| waiters.process(*waiter).is_some()) {
             bank.signals.set_all(waiter);
-            waiters.ring(waiter);
+            bank.ring_own(waiter);
         }
     }
 

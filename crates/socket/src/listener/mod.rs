@@ -1,4 +1,8 @@
 //! Listeners.
+//!
+//! `accept` has what concerns accepting connections.
+
+mod accept;
 
 use std::fmt;
 use std::io;
@@ -8,13 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
-use toehold_node::{
-    Callers, Description, Everywhere, Forwarded, Holder, HolderError, Operation, Shard, Shards, SpinBudget,
-    Subscription,
-};
-use toehold_stack::{ConnectionId, Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
+use toehold_node::{Callers, Description, Forwarded, Holder, HolderError, Shard, SpinBudget};
+use toehold_stack::{Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
 
-use crate::error::{from_holder, from_socket, gone, invalid, would_block};
+use self::accept::Published;
+use crate::error::{from_holder, from_socket, invalid};
 use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
 
@@ -43,6 +45,19 @@ pub(crate) struct Listener {
     /// The shard of who waits for it is known.
     settled: AtomicBool,
     spin: SpinBudget,
+    /// How peers know it.
+    published: Published,
+}
+
+impl Listener {
+    pub(crate) fn node(&self) -> &Arc<Shared> {
+        &self.node
+    }
+
+    /// What the listener is in each shard of its node.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u8, Event)> {
+        (0..).zip(self.ids.iter().map(|id| Event::Listener(*id)))
+    }
 }
 
 impl From<Arc<Listener>> for TcpListener {
@@ -131,7 +146,9 @@ impl TcpListener {
             addr.set_port(port);
             Ok((Event::Listener(id), id))
         })?;
-        Ok(Self::new(node, ids, holder))
+        let listener = Self::new(node, ids, holder);
+        listener.listener.description.begin_settings(settings);
+        Ok(listener)
     }
 
     fn new(node: &Node, ids: Vec<ListenerId>, holder: Holder) -> TcpListener {
@@ -148,6 +165,7 @@ impl TcpListener {
             attended: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             spin: SpinBudget::new(),
+            published: Published::default(),
         };
         TcpListener {
             listener: Arc::new(listener),
@@ -255,68 +273,6 @@ impl TcpListener {
         self.accept_or_wait(false)
     }
 
-    fn accept_or_wait(&self, waits: bool) -> io::Result<(TcpStream, SocketAddr)> {
-        let Listener { node, ids, spin, .. } = &*self.listener;
-        let [id] = ids[..] else {
-            return self.accept_anywhere(waits);
-        };
-        let mut operation = Accept { id };
-        let (holder, accepted) = node.make(0, |shard| {
-            let mut result = operation.attempt(shard);
-            if result.is_none() && !waits {
-                shard.poll_once(None);
-                result = operation.attempt(shard);
-            } else if result.is_none() {
-                result = node.block(0, shard, &mut operation, spin, None)?;
-            }
-            let accepted = result.ok_or_else(would_block)?;
-            let connection = accepted.map_err(from_socket)?;
-            Ok((
-                Event::Connection(connection),
-                Accepted::new(0, shard, connection)?,
-            ))
-        })?;
-        Ok(accepted.into_stream(node, holder))
-    }
-
-    fn accept_anywhere(&self, waits: bool) -> io::Result<(TcpStream, SocketAddr)> {
-        self.listener.node.contain(|| {
-            let Listener { node, ids, spin, .. } = &*self.listener;
-            let shards = node.shards()?;
-            let holder = shards.get(0).holder().map_err(from_holder)?;
-            let mut operation = AcceptAnywhere {
-                ids,
-                shards,
-                holder: &holder,
-            };
-            let mut accepted = None;
-            for index in shards.from_home() {
-                let mut shard = node.enter(index)?;
-                accepted = operation.attempt(index, &mut shard);
-                if accepted.is_none() && !waits {
-                    shard.poll_once(None);
-                    accepted = operation.attempt(index, &mut shard);
-                }
-                node.settle(index, &mut shard);
-                if accepted.is_some() {
-                    break;
-                }
-            }
-            if accepted.is_none() && waits {
-                self.settle()?;
-                let waited = shards.block(shards.from_home(), &mut operation, spin, None);
-                accepted = waited.map_err(gone)?;
-            }
-            match accepted.unwrap_or_else(|| Err(would_block())) {
-                Ok(accepted) => Ok(accepted.into_stream(node, holder)),
-                Err(error) => {
-                    shards.get(0).give_back(holder);
-                    Err(error)
-                }
-            }
-        })
-    }
-
     /// The connections that come, one after the other, for ever.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
@@ -349,8 +305,12 @@ impl TcpListener {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn readiness(&self) -> io::Result<Readiness> {
+        let readable = match self.listener.leaseless() {
+            Some(_) => self.listener.has_direct(),
+            None => self.listener.has_direct() || self.waiting()? > 0,
+        };
         Ok(Readiness {
-            readable: self.waiting()? > 0,
+            readable,
             ..Readiness::default()
         })
     }
@@ -361,7 +321,7 @@ impl TcpListener {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn waiting(&self) -> io::Result<u32> {
-        let mut waiting = 0;
+        let mut waiting = self.listener.waiting_directly();
         self.with(|_, shard, id| {
             waiting += shard.stack.accept_queue_len(id)?;
             Ok(())
@@ -385,7 +345,11 @@ impl TcpListener {
     ///
     /// `InvalidInput` if the value is out of the option's range.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        self.with(|_, shard, id| shard.set_listener_option(id, option))
+        self.with(|_, shard, id| shard.set_listener_option(id, option))?;
+        let keep = |settings: &mut Settings| settings.apply(option);
+        // An option of the listener itself is none of its connections'.
+        let _ = self.listener.description.change_settings(keep);
+        Ok(())
     }
 
     /// A listener has no errors of its own; std's has not either.
@@ -426,28 +390,13 @@ impl TcpListener {
         })
     }
 
-    /// Who waits here is a thread that makes its own connections in one shard. Of listeners that
-    /// share a port, this one has that shard's connections from now on, with others whose threads are
-    /// at home there. So each thread works in its own shard, and nothing comes to a listener that
-    /// nobody has waited for, as one of a program that has given its copy away.
-    fn settle(&self) -> io::Result<()> {
-        let Listener { node, settled, .. } = &*self.listener;
-        if settled.swap(true, Relaxed) {
-            return Ok(());
-        }
-        let home = node.shards()?.home();
-        self.with(|index, shard, id| shard.stack.prefer_listener(id, index == home))
-    }
-
     /// For who knows it as long as it is there.
     pub(crate) fn downgrade(&self) -> Weak<Listener> {
         Arc::downgrade(&self.listener)
     }
 
-    /// The node, and what it is in each of its shards.
-    pub(crate) fn sources(&self) -> (&Arc<Shared>, impl Iterator<Item = (u8, Event)>) {
-        let Listener { node, ids, .. } = &*self.listener;
-        (node, (0..).zip(ids.iter().map(|id| Event::Listener(*id))))
+    pub(crate) fn handle(&self) -> Arc<Listener> {
+        Arc::clone(&self.listener)
     }
 
     /// Does something in every shard.
@@ -483,86 +432,6 @@ impl fmt::Debug for TcpListener {
             debug.field("addr", &addr);
         }
         debug.finish_non_exhaustive()
-    }
-}
-
-struct Accept {
-    id: ListenerId,
-}
-
-impl Operation for Accept {
-    type Output = Result<toehold_stack::ConnectionId, SocketError>;
-
-    fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output> {
-        match shard.stack.accept(self.id) {
-            Err(SocketError::WouldBlock) => None,
-            result => Some(result),
-        }
-    }
-
-    fn subscription(&self) -> Subscription {
-        Subscription::Source(Event::Listener(self.id))
-    }
-}
-
-/// A connection that was accepted, and what this process has to know of it.
-struct Accepted {
-    shard: u8,
-    id: ConnectionId,
-    peer: SocketAddr,
-    low_water: u32,
-}
-
-impl Accepted {
-    fn new(index: u8, shard: &Shard, id: ConnectionId) -> io::Result<Accepted> {
-        let settings = shard.stack.settings(id).map_err(from_socket)?;
-        Ok(Accepted {
-            shard: index,
-            id,
-            peer: shard.stack.peer_addr(id).map_err(from_socket)?,
-            low_water: settings.receive_low_water(),
-        })
-    }
-
-    fn into_stream(self, node: &Arc<Shared>, holder: Holder) -> (TcpStream, SocketAddr) {
-        let stream = TcpStream::new(node, (self.shard, self.id), holder, Some(self.low_water));
-        (stream, self.peer)
-    }
-}
-
-/// Takes a connection in whichever shard there is one, and lets the holder stand for it
-/// at once: its process may die.
-struct AcceptAnywhere<'a> {
-    ids: &'a [ListenerId],
-    shards: &'a Shards,
-    holder: &'a Holder,
-}
-
-impl Everywhere for AcceptAnywhere<'_> {
-    type Output = io::Result<Accepted>;
-
-    fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<Self::Output> {
-        let id = *self.ids.get(usize::from(index))?;
-        let connection = match shard.stack.accept(id) {
-            Err(SocketError::WouldBlock) => return None,
-            accepted => accepted,
-        };
-        Some(connection.map_err(from_socket).and_then(|connection| {
-            let accepted = Accepted::new(index, shard, connection)?;
-            let source = Event::Connection(connection);
-            if self.shards.get(index).hold(shard, self.holder, source) {
-                return Ok(accepted);
-            }
-            shard.close(source);
-            Err(Errno::NFILE.into())
-        }))
-    }
-
-    fn subscription(&self, index: u8) -> Subscription {
-        let id = self.ids.get(usize::from(index));
-        id.map_or(Subscription::Nothing, |id| {
-            Subscription::Source(Event::Listener(*id))
-        })
     }
 }
 

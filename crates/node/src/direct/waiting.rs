@@ -1,0 +1,178 @@
+//! How a thread waits for direct connections: it looks for a while, and sleeps.
+//!
+//! It announces its sleep, arms what it waits for, and looks once more before it sleeps. So no
+//! wake-up is lost, and no timer is needed to hide one. It wakes now and then to see whether the
+//! node is still there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use toehold_shm::direct::end_own_sleep;
+use toehold_shm::direct::{ArmError, ThreadNumber, WaiterNumber, Woken};
+use toehold_stack::Instant;
+
+use super::Direct;
+use super::bank::Bank;
+use super::counts::Count;
+use crate::shards::Shards;
+use crate::wait::{Beside, Gone, SpinBudget, sleep_on};
+use crate::{clock, interrupts};
+
+/// How long a thread sleeps before it looks whether the node's engine is there.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// How long a thread sleeps at once on descriptors of the kernel without one that peers ring.
+const NAP: Duration = Duration::from_millis(1);
+
+/// What a thread waits for.
+pub trait WaitTarget {
+    /// Returns whether there may be something. Called again and again: it changes nothing, and
+    /// takes no lock.
+    fn is_ready(&self) -> bool;
+
+    /// Has the waiter told of what comes from now on. Returns whether there is something
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// If the waiter cannot be told.
+    fn arm(&mut self, thread: ThreadNumber, waiter: WaiterNumber) -> Result<bool, ArmError>;
+}
+
+/// How a wait has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Waited {
+    /// There may be something.
+    Ready,
+    /// The time is over.
+    TimedOut,
+    /// A signal has come that ends the call.
+    Interrupted,
+    /// A descriptor of the kernel has something.
+    Beside,
+}
+
+/// What a thread sleeps on.
+#[derive(Debug, Clone, Copy)]
+pub struct Bed<'a> {
+    /// The banks whose other sides may tell the waiter.
+    pub banks: &'a [Arc<Bank>],
+    /// The waiter that is told. `None` stands for that of the calling thread.
+    pub waiter: Option<WaiterNumber>,
+    /// What rings the waiter.
+    pub rings: Rings,
+    /// Descriptors of the kernel that end the sleep as well.
+    pub beside: &'a [Beside<'a>],
+}
+
+/// What rings a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rings {
+    /// Changes of one end: all rings come through the signals of its one bank.
+    Bank,
+    /// Whatever is there.
+    Any,
+}
+
+/// Why a thread cannot wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The node is gone.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The node has no waiter or no bitmap left.
+    #[error("too many threads of the node wait at once")]
+    Waiters,
+}
+
+impl From<ArmError> for WaitError {
+    fn from(_: ArmError) -> WaitError {
+        WaitError::Waiters
+    }
+}
+
+impl Shards {
+    /// Waits until a look at the target may find something, a descriptor beside has something, or
+    /// a time has come.
+    ///
+    /// # Errors
+    ///
+    /// If the node is gone, or has no waiter left.
+    pub fn wait_directly(
+        &self,
+        direct: &Direct,
+        target: &mut impl WaitTarget,
+        bed: Bed<'_>,
+        spin: &SpinBudget,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, WaitError> {
+        if direct.look(target, spin, deadline) {
+            return Ok(Waited::Ready);
+        }
+        let thread = direct.thread().ok_or(WaitError::Waiters)?;
+        let waiter = bed.waiter.or_else(|| direct.waiter()).ok_or(WaitError::Waiters)?;
+        loop {
+            if self.is_over() {
+                return Err(Gone.into());
+            }
+            let signals = bed.banks.iter().map(|bank| &bank.signals);
+            let sleep = direct.waiters().begin_sleep(waiter, thread, signals);
+            if target.arm(thread, waiter)? {
+                return Ok(Waited::Ready);
+            }
+            let now = clock::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Waited::TimedOut);
+            }
+            let slice = now + SLICE;
+            let until = clock::earlier(deadline, Some(slice)).unwrap_or(slice);
+            let interruptible = sleep.interruptible();
+            if interrupts::is_pending() {
+                return Ok(Waited::Interrupted);
+            }
+            if !bed.beside.is_empty() {
+                let nap = clock::earlier(Some(until), Some(now + NAP)).unwrap_or(until);
+                let [] = sleep_on([], bed.beside, Some(nap.since(now)));
+                if Beside::any(bed.beside) {
+                    return Ok(Waited::Beside);
+                }
+            }
+            let woken = match bed.beside {
+                [] if bed.rings == Rings::Bank => sleep.wait_for_bank(Some(until.0)),
+                [] => sleep.wait(Some(until.0)),
+                _ => Woken::TimedOut,
+            };
+            drop(interruptible);
+            drop(sleep);
+            direct.count(Count::Sleeps, 1);
+            match woken {
+                Woken::Rung if target.is_ready() => return Ok(Waited::Ready),
+                _ if interrupts::is_pending() => return Ok(Waited::Interrupted),
+                Woken::TimedOut => self.get(0).check_engine()?,
+                Woken::Rung | Woken::Interrupted => {}
+            }
+        }
+    }
+}
+
+impl Direct {
+    /// Looks for a while, if that has paid lately.
+    fn look(&self, target: &impl WaitTarget, spin: &SpinBudget, deadline: Option<Instant>) -> bool {
+        if target.is_ready() {
+            return true;
+        }
+        let budget_ns = spin.get();
+        if budget_ns == 0 {
+            return false;
+        }
+        let until = clock::now().plus_nanos(budget_ns);
+        let until = clock::earlier(deadline, Some(until)).unwrap_or(until);
+        spin.look(until, || target.is_ready());
+        let found = target.is_ready();
+        match found {
+            true => spin.helped(),
+            false => spin.in_vain(),
+        }
+        found
+    }
+}

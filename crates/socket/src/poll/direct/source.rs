@@ -1,0 +1,150 @@
+//! A registration without the lease: what is watched, and what there is to tell.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use toehold_node::Interest;
+use toehold_node::direct::Direct;
+use toehold_shm::direct::{ListenerId, ThreadNumber, WaiterNumber, Wish};
+use toehold_stack::Readiness;
+
+use crate::listener::Listener;
+use crate::poll::Token;
+use crate::poll::set::Set;
+use crate::stream::{Connected, direct};
+
+/// What is watched.
+pub(in crate::poll) enum Watched {
+    Stream(Weak<Connected>),
+    Listener {
+        listener: Weak<Listener>,
+        /// How peers know it. `None`: it takes connections over TCP only, and the node's shards
+        /// tell of them.
+        id: Option<ListenerId>,
+    },
+    /// A poll in this one.
+    Poll(Weak<Set>),
+    /// A waker, which is set until it is told of.
+    Waker(Arc<AtomicBool>),
+}
+
+/// Tells sources from one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::poll) struct Identity {
+    pub(in crate::poll) address: usize,
+    pub(in crate::poll) name: u32,
+}
+
+pub(super) struct Source {
+    pub(super) watched: Watched,
+    /// Slot of the bank and number of a connection.
+    pub(super) place: Option<(u16, u16)>,
+    pub(super) identity: Identity,
+    pub(super) token: Token,
+    pub(super) interest: Interest,
+    /// It was told of, and is told of once.
+    pub(super) is_spent: bool,
+    pub(super) is_queued: bool,
+}
+
+/// What a look has found.
+pub(super) enum Found {
+    Nothing,
+    Ready(Readiness),
+    /// The program has dropped the source.
+    Dropped,
+}
+
+impl Source {
+    /// Looks at the source. If there is nothing to tell, the waiter is told when there is.
+    pub(super) fn look(&self, direct: &Direct, thread: ThreadNumber, waiter: WaiterNumber) -> Found {
+        let interest = self.interest;
+        match &self.watched {
+            Watched::Stream(stream) => match stream.upgrade() {
+                None => Found::Dropped,
+                Some(_) if self.is_spent => Found::Nothing,
+                Some(stream) => look_at_stream(&stream, interest, thread, waiter),
+            },
+            _ => self.peek(direct),
+        }
+    }
+
+    /// Looks at the source, and leaves it as it is.
+    pub(super) fn peek(&self, direct: &Direct) -> Found {
+        let readable = |is: bool| Readiness {
+            readable: is,
+            ..Readiness::default()
+        };
+        let readiness = match &self.watched {
+            Watched::Stream(stream) => match stream.upgrade().as_deref() {
+                Some(Connected::Direct(connection)) => connection.readiness().unwrap_or(LOST),
+                _ => return Found::Dropped,
+            },
+            Watched::Listener { listener, .. } => match listener.upgrade() {
+                Some(listener) => readable(listener.has_direct()),
+                None => return Found::Dropped,
+            },
+            Watched::Poll(set) => match set.upgrade() {
+                Some(set) => readable(set.direct.as_ref().is_some_and(|set| set.is_ready(direct))),
+                None => return Found::Dropped,
+            },
+            Watched::Waker(is_set) => readable(is_set.load(Relaxed)),
+        };
+        match self.interest.select(readiness) {
+            Some(told) if !self.is_spent => Found::Ready(told),
+            _ => Found::Nothing,
+        }
+    }
+
+    /// The source was told of. Returns whether it is to be looked at again without being asked to.
+    pub(super) fn told(&mut self) -> bool {
+        if let Watched::Waker(is_set) = &self.watched {
+            is_set.store(false, Relaxed);
+            return false;
+        }
+        self.is_spent = self.interest.is_one_shot();
+        !self.is_spent && !self.interest.is_edge()
+    }
+}
+
+/// What is told of a connection whose node is gone.
+const LOST: Readiness = Readiness {
+    readable: true,
+    writable: true,
+    urgent: false,
+    read_closed: true,
+    hang_up: true,
+    error: true,
+    announced: false,
+};
+
+fn look_at_stream(
+    stream: &Connected,
+    interest: Interest,
+    thread: ThreadNumber,
+    waiter: WaiterNumber,
+) -> Found {
+    let Connected::Direct(connection) = stream else {
+        return Found::Dropped;
+    };
+    let Ok(call) = connection.enter() else {
+        return interest.select(LOST).map_or(Found::Nothing, Found::Ready);
+    };
+    let low = u64::from(connection.description().low_water());
+    let present = || direct::look(&call, connection).readiness(low);
+    if !interest.is_edge()
+        && let Some(told) = interest.select(present())
+    {
+        return Found::Ready(told);
+    }
+    let wish = Wish {
+        read: (interest.is_readable() || interest.is_priority()).then_some(low),
+        edge: interest.is_edge(),
+        room: interest.is_writable() && !call.end.look().has_room,
+    };
+    if call.end.arm(thread, waiter, wish).is_err() {
+        // It cannot be told: it is looked at again by each call.
+        return interest.select(present()).map_or(Found::Nothing, Found::Ready);
+    }
+    interest.select(present()).map_or(Found::Nothing, Found::Ready)
+}

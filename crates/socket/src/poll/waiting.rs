@@ -1,0 +1,196 @@
+//! How a poll waits.
+//!
+//! What is watched in shards is waited for with their leases, and the thread drives them. What
+//! is watched without is waited for on the poll's own waiter. A poll that watches both waits with
+//! the leases, and its waiter's bell ends the sleep like a descriptor of the kernel's.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use toehold_node::direct::{Bed, Direct, Rings, WaitError, WaitTarget, Waited as WaitedDirectly};
+use toehold_node::{Beside, Shards};
+
+use super::direct::DirectSet;
+use super::registry::Kind;
+use super::set::DIRECT;
+use super::{Events, Poll, Seen, Waited};
+use crate::error::gone;
+
+/// How long a thread sleeps at once for shards and for what is watched without them.
+const NAP: Duration = Duration::from_millis(1);
+
+impl Poll {
+    /// Waits for what is watched in shards alone.
+    pub(super) fn wait_in_shards(
+        &self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        beside: &[Beside<'_>],
+    ) -> io::Result<Waited> {
+        let set = &self.registry.set;
+        let began = timeout.map(|_| Instant::now());
+        let mut left = timeout;
+        loop {
+            let used = set.used.load(Relaxed);
+            if used & DIRECT != 0 && set.watches_directly() {
+                return self.wait_with_direct(events, left, beside);
+            }
+            match self.wait_once(used, events, (left, beside))? {
+                Some(Seen::Sockets) => {
+                    self.spend(events)?;
+                    return Ok(Waited::Sockets);
+                }
+                Some(Seen::Beside) => return Ok(Waited::Beside),
+                None => return Ok(Waited::TimedOut),
+                Some(Seen::Changed) => {}
+            }
+            // Another thread has registered a socket of another shard meanwhile.
+            left =
+                timeout.map(|timeout| timeout.saturating_sub(began.unwrap_or_else(Instant::now).elapsed()));
+        }
+    }
+
+    fn spend(&self, events: &Events) -> io::Result<()> {
+        let mut spent = events.spent();
+        spent.try_for_each(|(shard, group)| self.registry.set.spend(shard, group))
+    }
+
+    fn wait_once(
+        &self,
+        used: u32,
+        events: &mut Events,
+        wait: (Option<Duration>, &[Beside<'_>]),
+    ) -> io::Result<Option<Seen>> {
+        if (used & !DIRECT).is_power_of_two() {
+            self.poll_in(used.trailing_zeros() as u8, used, events, wait)
+        } else {
+            self.poll_in_several(used, events, wait)
+        }
+    }
+
+    /// Waits for what is watched without the lease, and in shards if there is something.
+    fn wait_with_direct(
+        &self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        beside: &[Beside<'_>],
+    ) -> io::Result<Waited> {
+        let set = &self.registry.set;
+        let shards = set.node.shards()?;
+        let (Some(direct_set), Some(direct)) = (&set.direct, shards.direct()) else {
+            return Err(Errno::NETDOWN.into());
+        };
+        let began = Instant::now();
+        loop {
+            if shards.is_over() {
+                return Err(Errno::NETDOWN.into());
+            }
+            set.refresh_listeners(direct_set, direct)?;
+            direct_set.collect(direct, events)?;
+            let has_leased = set.has_leased();
+            if has_leased && events.len() < events.capacity() {
+                let used = set.used.load(Relaxed);
+                self.wait_once(used, events, (Some(Duration::ZERO), &[]))?;
+                self.spend(events)?;
+            }
+            if !events.is_empty() {
+                return Ok(Waited::Sockets);
+            }
+            let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(match Beside::look(beside) {
+                    true => Waited::Beside,
+                    false => Waited::TimedOut,
+                });
+            }
+            let waited = match has_leased {
+                true => self.wait_for_both(direct_set, (shards, direct), events, (left, beside))?,
+                false => self.wait_leaseless(direct_set, (shards, direct), (left, beside))?,
+            };
+            if let Some(waited) = waited {
+                return Ok(waited);
+            }
+        }
+    }
+
+    /// Waits without the lease. `None`: there may be something.
+    fn wait_leaseless(
+        &self,
+        set: &DirectSet,
+        (shards, direct): (&Shards, &Direct),
+        (left, beside): (Option<Duration>, &[Beside<'_>]),
+    ) -> io::Result<Option<Waited>> {
+        let banks = set.banks();
+        let bed = Bed {
+            banks: &banks,
+            waiter: Some(set.waiter()),
+            rings: Rings::Any,
+            beside,
+        };
+        let deadline = left.map(|left| toehold_stack::Instant(toehold_shm::monotonic_ns()) + left);
+        let mut target = set.target(direct, &banks);
+        let waited = shards.wait_directly(direct, &mut target, bed, &self.spin, deadline);
+        match waited {
+            Ok(WaitedDirectly::Ready) => Ok(None),
+            Ok(WaitedDirectly::Beside) => Ok(Some(Waited::Beside)),
+            Ok(WaitedDirectly::TimedOut | WaitedDirectly::Interrupted) => Ok(Some(Waited::TimedOut)),
+            Err(WaitError::Gone(error)) => Err(gone(error)),
+            Err(WaitError::Waiters) => Err(Errno::NOBUFS.into()),
+        }
+    }
+
+    /// Waits with the leases of the shards. `None`: there may be something without them.
+    fn wait_for_both(
+        &self,
+        set: &DirectSet,
+        (shards, direct): (&Shards, &Direct),
+        events: &mut Events,
+        (left, beside): (Option<Duration>, &[Beside<'_>]),
+    ) -> io::Result<Option<Waited>> {
+        let thread = direct.thread().ok_or(Errno::NOBUFS)?;
+        let banks = set.banks();
+        let signals = banks.iter().map(|bank| &bank.signals);
+        let _sleep = direct.waiters().begin_sleep(set.waiter(), thread, signals);
+        let mut target = set.target(direct, &banks);
+        if target.arm(thread, set.waiter()).map_err(|_| Errno::NOBUFS)? {
+            return Ok(None);
+        }
+        let _ = shards;
+        let used = self.registry.set.used.load(Relaxed);
+        let is_whole = left.is_some_and(|left| left <= NAP);
+        let nap = left.map_or(NAP, |left| left.min(NAP));
+        match self.wait_once(used, events, (Some(nap), beside))? {
+            Some(Seen::Sockets) => {
+                self.spend(events)?;
+                Ok(Some(Waited::Sockets))
+            }
+            Some(Seen::Beside) => Ok(Some(Waited::Beside)),
+            None if is_whole || toehold_node::interrupts::is_pending() => Ok(Some(Waited::TimedOut)),
+            None | Some(Seen::Changed) => Ok(None),
+        }
+    }
+}
+
+impl super::set::Set {
+    /// Looks up anew how peers know the listeners that are watched, if any has changed.
+    fn refresh_listeners(&self, direct_set: &DirectSet, direct: &Direct) -> io::Result<()> {
+        if !direct_set.note_epoch(direct) {
+            return Ok(());
+        }
+        let mut moved = Vec::new();
+        direct_set.refresh_listeners(direct, |listener, name, asked, is_published| {
+            moved.push((Arc::clone(listener), name, asked, is_published));
+        });
+        for (listener, name, (token, interest), is_published) in moved {
+            let kind = Kind::Listener(listener);
+            match is_published {
+                true => self.deregister_in_shards(&kind, name)?,
+                false => self.register_in_shards(&kind, name, (token, interest))?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! Streams over direct connections: no lease, no stack, no segment.
+//!
+//! A call takes the lock of one direction for one copy, publishes a position, and tells the peer
+//! if that waits for it (`toehold_shm::direct`). What the kernel says in each state of a
+//! connection on its loopback is what these calls say.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `open` | beginning and end of a stream |
+//! | `receive`, `send` | bytes |
+//! | `urgent` | the urgent byte and the mark |
+//! | `readiness` | what polls tell, and what calls wait for |
+//! | `options` | settings, and facts about the connection |
+
+mod open;
+mod options;
+mod readiness;
+mod receive;
+mod send;
+mod urgent;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use toehold_node::direct::{Bank, Bed, Count, Direct, Rings, WaitError, WaitTarget, Waited};
+use toehold_node::{Description, Holder, Relayed, Shards, SpinBudget};
+use toehold_shm::direct::{ConnectionId, End, Noted, StreamState, ThreadNumber};
+use toehold_stack::Instant;
+
+pub(crate) use self::open::window;
+pub(crate) use self::readiness::look;
+use crate::error::from_holder;
+use crate::node::Shared;
+
+/// A direct connection as long as the program holds it.
+pub(crate) struct DirectConnection {
+    node: Arc<Shared>,
+    /// The one bank that has the connection.
+    banks: [Arc<Bank>; 1],
+    id: ConnectionId,
+    local: SocketAddr,
+    peer: SocketAddr,
+    /// Taken when the connection is dropped, and not before.
+    holder: Option<Holder>,
+    /// Whether calls wait and how long, for all processes that have the connection.
+    pub(super) description: Description,
+    spin: SpinBudget,
+}
+
+/// A call on a connection: what it needs of the node, and the end.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    shards: &'a Shards,
+    pub(crate) direct: &'a Direct,
+    pub(crate) thread: ThreadNumber,
+    pub(crate) end: End<'a>,
+    bank: &'a Bank,
+}
+
+impl Call<'_> {
+    /// Whether the peer's node is there.
+    #[inline]
+    fn is_peer_there(&self) -> bool {
+        self.direct.is_there(self.bank)
+    }
+
+    /// The error that a call returns once: the peer's reset and its death are noticed here.
+    #[inline]
+    fn take_error(&self) -> Option<Errno> {
+        self.notice();
+        match self.end.take_error() {
+            0 => None,
+            error => Some(Errno::from_raw_os_error(error as i32)),
+        }
+    }
+
+    /// Notes a reset of the peer's as the pending error, once.
+    #[inline]
+    fn notice(&self) {
+        let is_reset = || matches!(self.end.look().peer, StreamState::Reset(_)) || !self.is_peer_there();
+        if !self.end.has_noted(Noted::ResetSeen) && is_reset() && self.end.note(Noted::ResetSeen) {
+            let is_lost = self.end.has_noted(Noted::SentInVain);
+            if !is_lost {
+                self.end.set_error(Errno::CONNRESET.raw_os_error() as u32);
+            }
+        }
+    }
+
+    /// Whether the connection is over in both directions: reset, or its peer gone.
+    fn is_closed(&self) -> bool {
+        self.notice();
+        self.end.has_noted(Noted::ResetSeen) || self.end.has_noted(Noted::SentInVain)
+    }
+}
+
+impl DirectConnection {
+    pub(super) fn node(&self) -> &Arc<Shared> {
+        &self.node
+    }
+
+    #[inline]
+    pub(crate) fn bank(&self) -> &Arc<Bank> {
+        &self.banks[0]
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
+    }
+
+    pub(super) fn holder_mut(&mut self) -> Option<&mut Holder> {
+        self.holder.as_mut()
+    }
+
+    /// Begins a call.
+    ///
+    /// # Errors
+    ///
+    /// ENETDOWN if the node is gone, EBADF if the connection is this process's no more, ENOBUFS
+    /// if the node has no number left for the thread or the process cannot map the rings.
+    #[inline]
+    pub(crate) fn enter(&self) -> io::Result<Call<'_>> {
+        let shards = self.node.shards()?;
+        let direct = shards.direct().ok_or(Errno::NETDOWN)?;
+        if shards.is_over() {
+            return Err(Errno::NETDOWN.into());
+        }
+        let bank = self.bank();
+        if bank.ends.generation(self.id.number) != self.id.generation {
+            return Err(Errno::BADF.into());
+        }
+        let thread = direct.thread().ok_or(Errno::NOBUFS)?;
+        let end = bank.end(self.id).map_err(|_| Errno::NOBUFS)?;
+        Ok(Call {
+            shards,
+            direct,
+            thread,
+            end,
+            bank,
+        })
+    }
+
+    /// Waits until there may be something for a call that has just failed.
+    fn wait(
+        &self,
+        call: &Call<'_>,
+        target: &mut impl WaitTarget,
+        deadline: Option<Instant>,
+    ) -> io::Result<Waited> {
+        let bed = Bed {
+            banks: &self.banks,
+            waiter: None,
+            rings: Rings::Bank,
+            beside: &[],
+        };
+        let waited = call
+            .shards
+            .wait_directly(call.direct, target, bed, &self.spin, deadline);
+        waited.map_err(|error| match error {
+            WaitError::Gone(_) => Errno::NETDOWN.into(),
+            WaitError::Waiters => Errno::NOBUFS.into(),
+        })
+    }
+
+    /// A broken rule of the peer's has ended the connection.
+    #[cold]
+    fn count_offence(&self, call: &Call<'_>) {
+        call.direct.count(Count::Offences, 1);
+    }
+
+    pub(super) fn relay(&self) -> io::Result<()> {
+        self.node.contain(|| match &self.holder {
+            Some(holder) => self.node.shards()?.relay_direct(holder).map_err(from_holder),
+            None => Ok(()),
+        })
+    }
+
+    pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
+        self.node.contain(|| match &self.holder {
+            Some(holder) => {
+                let relayed = self.node.shards()?.direct_end(holder).is_none();
+                Ok(relayed.then_some(Relayed {
+                    local: Some(self.local),
+                    peer: Some(self.peer),
+                }))
+            }
+            None => Ok(None),
+        })
+    }
+
+    pub(super) fn signal_owner(&self, messenger: [OwnedFd; 2]) -> io::Result<()> {
+        self.node.contain(|| match &self.holder {
+            Some(holder) => {
+                let shards = self.node.shards()?;
+                shards.signal_direct_owner(holder, messenger).map_err(from_holder)
+            }
+            None => Ok(()),
+        })
+    }
+}
+
+/// The point in time at which a call of so long ends.
+fn deadline(span: Option<Duration>) -> Option<Instant> {
+    span.map(|span| Instant(toehold_shm::monotonic_ns()) + span)
+}
