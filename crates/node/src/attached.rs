@@ -17,7 +17,7 @@ use crate::attachment::{Attachment, Membership};
 use crate::clock;
 use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
-use crate::direct::{Banks, Direct, Entry, Own, Published, SharedWords};
+use crate::direct::{Banks, BellKeeper, Direct, Entry, Own, Published, SharedWords};
 use crate::estate::{DirectGround, Estate, Ground};
 use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
@@ -353,9 +353,12 @@ fn settle(
         (Some((table, counts, ports)), Some(ground)) => {
             let own = Own {
                 waiters: ground.waiters.clone(),
+                bells: Arc::clone(&ground.bells),
                 payload_bound: estate.payload_bound(),
             };
             let banks = Banks::new(table, own, Arc::clone(&ground.banks));
+            let keeper: Arc<dyn BellKeeper> = Arc::clone(&membership) as _;
+            ground.bell_source.set(Arc::downgrade(&keeper));
             let ask = move |entry: &Entry| membership.bank(entry);
             let engine = Arc::clone(&shards.get(0).bells.fabric);
             let words = (counts, ports);

@@ -10,13 +10,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use toehold_link::mq::{MeshSettings, PeerDescriptors};
+use toehold_shm::direct::{BellSet, WaiterNumber};
 use toehold_shm::{LeaseGuard, Process};
 use toehold_stack::Instant;
 
 use crate::callers::{Callers, Forwarded};
 use crate::clock;
 use crate::control::{Connection, ControlError};
-use crate::direct::Entry;
+use crate::direct::{BellKeeper, BellsOf, Entry};
 use crate::driver::Signals;
 use crate::estate::Estate;
 use crate::fabric::NodeRecord;
@@ -341,6 +342,20 @@ impl Membership {
     pub(crate) fn bank(&self, entry: &Entry) -> Option<Vec<OwnedFd>> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.bank(entry.slot, entry.generation).ok()?
+    }
+}
+
+impl BellKeeper for Membership {
+    fn bells(&self, which: BellsOf) -> Option<Option<BellSet>> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = connection.bells(which).ok()?;
+        Some(found.and_then(|list| BellSet::from_node(list).ok()))
+    }
+
+    fn ring(&self, which: BellsOf, waiter: WaiterNumber) {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        // An engine that does not answer has rung, or is gone, of which all are told.
+        let _ = connection.ring(which, waiter.get());
     }
 }
 

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use toehold_link::mq::{Bell, Mapping};
 use toehold_link::tap::TapDescription;
 use toehold_shm::direct::{Directory, Journal, Waiters};
-use toehold_shm::{Access, Change, Process, Region};
+use toehold_shm::{Access, Change, Process, Region, RegionError};
 
 use crate::attached::{AttachError, Description, Descriptors};
 use crate::descriptors::{copy, keep};
-use crate::direct::MappedBanks;
+use crate::direct::{BellSource, BellsOf, LazyBells, MappedBanks};
 use crate::kernel::{Outlet, queues_of_shard};
 use crate::memory::Layout;
 use crate::shard::Bells;
@@ -28,6 +28,10 @@ pub(crate) struct Estate {
 /// What it has for direct connections.
 pub(crate) struct DirectGround {
     pub(crate) waiters: Waiters,
+    /// Where this process gets bells from.
+    pub(crate) bell_source: Arc<BellSource>,
+    /// On which the node's processes ring its waiters.
+    pub(crate) bells: Arc<LazyBells>,
     /// The banks that this process or one that it was forked from has mapped.
     pub(crate) banks: Arc<MappedBanks>,
 }
@@ -177,8 +181,15 @@ impl DirectGround {
         let (journal, directory) = (descriptors.pop(), descriptors.pop());
         let directory = Directory::open(keep(directory.ok_or(AttachError::Build)?))?;
         let journal = Journal::open(keep(journal.ok_or(AttachError::Build)?))?;
+        let process = Process::this().map_err(RegionError::Create)?;
+        let bell_source = Arc::new(BellSource::new(process));
+        let bells = Arc::new(LazyBells::of_process(BellsOf::Node, Arc::clone(&bell_source)));
+        let rung = Arc::clone(&bells);
+        let waiters = Waiters::new(directory, journal);
         Ok(DirectGround {
-            waiters: Waiters::new(directory, journal),
+            waiters: waiters.with_local_ring(move |waiter| rung.ring(waiter)),
+            bell_source,
+            bells,
             banks: Arc::default(),
         })
     }
@@ -186,6 +197,8 @@ impl DirectGround {
     fn of_child(&self) -> DirectGround {
         DirectGround {
             waiters: self.waiters.clone(),
+            bell_source: Arc::clone(&self.bell_source),
+            bells: Arc::clone(&self.bells),
             banks: Arc::new(self.banks.of_child()),
         }
     }

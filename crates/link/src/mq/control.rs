@@ -14,12 +14,14 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use toehold_shm::direct::BELLS;
+
 use super::access::SocketAccess;
 use super::quotas::Caller;
 use crate::credentials::{self, PeerCredentials};
 
-/// Most descriptors a message may bring.
-pub(super) const MAX_DESCRIPTORS: usize = 3;
+/// Most descriptors a message may bring: a bank's half and signals, and a set of bells.
+pub(super) const MAX_DESCRIPTORS: usize = 2 + BELLS;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;

@@ -84,7 +84,7 @@ mod traffic;
 pub use self::access::{Reach, SocketAccess};
 pub use self::bell::Bell;
 pub use self::change::{Change, Departed, Joined, PeerDescriptors};
-pub use self::direct::{BankMemory, DirectChange, DirectPeer, MAX_BANKS, MAX_BANKS_IN_ALL};
+pub use self::direct::{BankBells, BankMemory, DirectChange, DirectPeer, MAX_BANKS, MAX_BANKS_IN_ALL};
 pub use self::directory::{DirectoryError, socket_names};
 pub use self::identity::{Bound, Registry};
 pub use self::mapping::{MapError, Mapping};

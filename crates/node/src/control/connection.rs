@@ -20,6 +20,7 @@ use super::message::{Answer, BUILD, MAX_PACKET, Request, VERSION};
 use super::packet::{self, Packet};
 use crate::callers::Forwarded;
 use crate::descriptors::{copy_for_a_moment, keep};
+use crate::direct::BellsOf;
 use crate::fabric::{Fabric, NodeRecord};
 use crate::seen::{number_of, process_of};
 use crate::why::Reason;
@@ -274,6 +275,25 @@ impl Connection {
     pub fn bank(&mut self, slot: u16, generation: u32) -> Result<Option<Vec<OwnedFd>>, ControlError> {
         let descriptors = self.descriptors(&Request::Bank { slot, generation })?;
         Ok((!descriptors.is_empty()).then_some(descriptors))
+    }
+
+    /// The descriptors of a set of bells, `None` if there is no such set.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached or has no room for descriptors, or the node does not answer.
+    pub fn bells(&mut self, which: BellsOf) -> Result<Option<Vec<OwnedFd>>, ControlError> {
+        let descriptors = self.descriptors(&Request::Bells { which })?;
+        Ok((!descriptors.is_empty()).then_some(descriptors))
+    }
+
+    /// Has the engine ring a waiter on a bell of a set.
+    ///
+    /// # Errors
+    ///
+    /// If the process has not attached, or the node does not answer.
+    pub fn ring(&mut self, which: BellsOf, waiter: u16) -> Result<(), ControlError> {
+        self.done(&Request::Ring { which, waiter }, &[])
     }
 
     /// Holders, whose other ends the node has, and their numbers: at least one, but

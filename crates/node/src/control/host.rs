@@ -10,6 +10,7 @@ use toehold_shm::Doorbell;
 
 use super::status::{Counter, SocketStatus, StackStatus};
 use crate::callers::Forwarded;
+use crate::direct::BellsOf;
 use crate::placement::Placement;
 use crate::why::Reason;
 
@@ -51,6 +52,24 @@ pub trait Host: Send + Sync + 'static {
     /// What the process is told instead.
     fn bank(&self, _process: u16, _slot: u16, _generation: u32) -> Result<Option<Vec<OwnedFd>>, Refusal> {
         Ok(None)
+    }
+
+    /// The descriptors of a set of bells, `None` if there is no such set.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn bells(&self, _process: u16, _which: BellsOf) -> Result<Option<Vec<OwnedFd>>, Refusal> {
+        Ok(None)
+    }
+
+    /// Rings a waiter on a bell of a set, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// What the process is told instead.
+    fn ring(&self, _process: u16, _which: BellsOf, _waiter: u16) -> Result<(), Refusal> {
+        Ok(())
     }
 
     /// Makes holders, at most `count` and at least one: for each, its number and the

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::host::{CaptureRequest, CaptureSummary, Refusal};
 use super::status::{Counter, NodeStatus, SocketStatus};
 use crate::callers::Forwarded;
+use crate::direct::BellsOf;
 use crate::fabric::{NodeRecord, Right};
 use crate::placement::Placement;
 
 /// Version of these messages and of what processes of a node share.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// The build that a process and its node's engine must have in common: they
 /// share memory, whose layout belongs to it.
@@ -44,6 +45,10 @@ pub(super) enum Request {
     Peer { shard: u8, slot: u16, generation: u16 },
     /// The descriptors of a bank of direct connections.
     Bank { slot: u16, generation: u32 },
+    /// The descriptors of a set of bells.
+    Bells { which: BellsOf },
+    /// To ring a waiter on a bell of a set.
+    Ring { which: BellsOf, waiter: u16 },
     /// Holders for connections and listeners.
     Holders { count: u16 },
     /// Which of the holders the descriptor that comes along is.
@@ -106,6 +111,8 @@ impl Request {
             | Request::TakeOver { .. }
             | Request::Peer { .. }
             | Request::Bank { .. }
+            | Request::Bells { .. }
+            | Request::Ring { .. }
             | Request::Holders { .. }
             | Request::Identify
             | Request::Entrust

@@ -46,6 +46,16 @@ impl Server {
                 let descriptors = self.host.bank(process, slot, generation)?.unwrap_or_default();
                 return Ok((Answer::Descriptors, bounded(descriptors)?));
             }
+            Request::Bells { which } => {
+                let process = self.process(id)?;
+                let descriptors = self.host.bells(process, which)?.unwrap_or_default();
+                return Ok((Answer::Descriptors, bounded(descriptors)?));
+            }
+            Request::Ring { which, waiter } => {
+                let process = self.process(id)?;
+                self.host.ring(process, which, waiter)?;
+                Answer::Done
+            }
             Request::Holders { count } => {
                 let process = self.process(id)?;
                 if count > MAX_HOLDERS {

@@ -2,13 +2,16 @@
 
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
-use toehold_link::mq::BankMemory;
+use toehold_link::mq::{BankBells, BankMemory};
 use toehold_shm::direct::{
-    self, Class, Directory, Ends, Half, MemoryError, PeerDirectory, PeerHalf, Signals, Waiters,
+    self, BellSet, Class, Directory, Ends, Half, MemoryError, PeerDirectory, PeerHalf, Signals, WaiterNumber,
+    Waiters,
 };
 
+use super::bells::{BellsOf, LazyBells};
 use super::table::Entry;
 
 /// Descriptors of a bank, in the order of [`Bank::to_list`].
@@ -22,6 +25,8 @@ const FOREIGN_CLASS: Class = Class::K16;
 pub(crate) struct Own {
     /// The node's directory and journal.
     pub(crate) waiters: Waiters,
+    /// On which the node's own processes ring its waiters.
+    pub(crate) bells: Arc<LazyBells>,
     /// Bytes of rings that the node may have in use.
     pub(crate) payload_bound: u64,
 }
@@ -33,7 +38,44 @@ pub struct Bank {
     slot: u16,
     generation: u32,
     same_user: bool,
+    bells: Arc<SideBells>,
     memory: direct::Bank,
+}
+
+/// The bells of the two sides.
+#[derive(Debug)]
+struct SideBells {
+    own: LazyBells,
+    other: LazyBells,
+}
+
+impl SideBells {
+    fn names(entry: &Entry) -> [BellsOf; 2] {
+        let &Entry { slot, generation, .. } = entry;
+        [
+            BellsOf::OwnSide { slot, generation },
+            BellsOf::OtherSide { slot, generation },
+        ]
+    }
+
+    /// What the engine has.
+    fn of_engine(entry: &Entry, bells: Option<BankBells>) -> SideBells {
+        let [own, other] = Self::names(entry);
+        let (ours, theirs) = bells.map(|bells| (bells.own, bells.peer)).unzip();
+        SideBells {
+            own: LazyBells::of_engine(own, ours),
+            other: LazyBells::of_engine(other, theirs),
+        }
+    }
+
+    /// What another process can get.
+    fn of_process(entry: &Entry, own: &Own) -> SideBells {
+        let [ours, theirs] = Self::names(entry).map(|which| own.bells.another(which));
+        SideBells {
+            own: ours,
+            other: theirs,
+        }
+    }
 }
 
 /// The memory of the two sides, and of this node.
@@ -54,11 +96,15 @@ impl Bank {
         (signals, peer_signals): (Signals, Signals),
         ends: Ends,
         peer_directory: PeerDirectory,
+        bells: SideBells,
     ) -> Bank {
+        let bells = Arc::new(bells);
+        let rung = Arc::clone(&bells);
         Bank {
             slot: entry.slot,
             generation: entry.generation,
             same_user: entry.same_user,
+            bells,
             memory: direct::Bank {
                 number: entry.slot.into(),
                 side: entry.side,
@@ -74,8 +120,7 @@ impl Bank {
                     false => FOREIGN_CLASS,
                 },
                 payload_bound: own.payload_bound,
-                // No waiter sleeps on a descriptor yet.
-                ring_descriptor: Box::new(|_| {}),
+                ring_descriptor: Box::new(move |waiter| rung.other.ring(waiter)),
             },
         }
     }
@@ -92,10 +137,13 @@ impl Bank {
             peer_half,
             own_signals,
             peer_signals,
+            bells,
         } = memory;
         let ends = Ends::create("toehold-ends", own_half.incarnation())?;
         let (halves, signals) = ((own_half, peer_half), (own_signals, peer_signals));
-        Ok(Bank::new(entry, own, halves, signals, ends, directory.clone()))
+        let bells = SideBells::of_engine(entry, bells);
+        let directory = directory.clone();
+        Ok(Bank::new(entry, own, halves, signals, ends, directory, bells))
     }
 
     /// Both sides of the bank that a node has with itself. For the engine.
@@ -109,6 +157,16 @@ impl Bank {
         let ends = || Ends::create("toehold-ends", incarnation);
         let (halves, told) = ([half()?, half()?], [signals()?, signals()?]);
         let directory: &Directory = own.waiters.directory();
+        // Without descriptors left, threads look again now and then.
+        let sets = BellSet::new().ok().zip(BellSet::new().ok());
+        let bells = |this: usize| {
+            let (opening, accepting) = sets.clone()?;
+            let [own, peer] = match this {
+                0 => [opening, accepting],
+                _ => [accepting, opening],
+            };
+            Some(BankBells { own, peer })
+        };
         let side = |this: usize, ends| {
             Bank::new(
                 entries[this],
@@ -117,6 +175,7 @@ impl Bank {
                 (told[this].clone(), told[1 - this].clone()),
                 ends,
                 directory.as_peer(),
+                SideBells::of_engine(entries[this], bells(this)),
             )
         };
         Ok([side(0, ends()?), side(1, ends()?)])
@@ -137,6 +196,7 @@ impl Bank {
             (Signals::open(signals)?, Signals::open(peer_signals)?),
             Ends::open(ends)?,
             PeerDirectory::open(directory)?,
+            SideBells::of_process(entry, own),
         ))
     }
 
@@ -156,6 +216,21 @@ impl Bank {
             self.peer_directory.fd(),
         ];
         all.into_iter().map(copy).collect()
+    }
+
+    /// The descriptor that becomes readable when the other side rings a waiter of this node that
+    /// sleeps on descriptors. It stays readable: see [`Ear`](super::Ear). `None`: the other side
+    /// is of another user, this process has no descriptors left, or the engine does not answer.
+    pub fn bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
+        self.bells.own.bell_of(waiter)
+    }
+
+    /// Bells of this side or the other one, for the engine.
+    pub(crate) fn bells(&self, which: BellsOf) -> &LazyBells {
+        match which {
+            BellsOf::OtherSide { .. } => &self.bells.other,
+            BellsOf::OwnSide { .. } | BellsOf::Node => &self.bells.own,
+        }
     }
 
     /// The node's own number of the bank.
@@ -189,6 +264,7 @@ pub(super) mod tests {
         let journal = Journal::create("toehold-test", 7).unwrap();
         Own {
             waiters: Waiters::new(directory, journal),
+            bells: Arc::new(LazyBells::of_engine(BellsOf::Node, None)),
             payload_bound: 1 << 20,
         }
     }

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `table` | which banks there are, and to which addresses they lead |
 //! | `bank`, `banks` | a bank as a process has mapped it, and how a process finds one |
+//! | `bells`, `ear` | descriptors by which waiters are rung, and how one listens to its own |
 //! | `published` | the listeners that peers see |
 //! | `end` | what a holder stands for |
 //! | `ports` | the ports of connecting ends |
@@ -18,8 +19,10 @@
 mod accept;
 mod bank;
 mod banks;
+mod bells;
 mod connect;
 mod counts;
+mod ear;
 mod end;
 mod own;
 mod ports;
@@ -30,11 +33,11 @@ mod tests;
 mod waiting;
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toehold_shm::direct::{Directory, Journal, ListenerId, Waiters};
+use toehold_shm::direct::{Directory, Journal, ListenerId, WaiterNumber, Waiters};
 use toehold_shm::{Carver, Doorbell, OutOfMemory};
 use toehold_stack::TcpConfig;
 
@@ -42,10 +45,13 @@ pub(crate) use self::accept::{Closing, close, free_if_over};
 pub use self::bank::Bank;
 pub(crate) use self::bank::Own;
 pub(crate) use self::banks::{Banks, MappedBanks};
+pub use self::bells::BellsOf;
+pub(crate) use self::bells::{BellKeeper, BellSource, LazyBells};
 pub use self::connect::{ConnectFailure, Opened};
 pub(crate) use self::connect::{FEW, find_listed};
 pub use self::counts::Count;
 pub(crate) use self::counts::Counts;
+pub use self::ear::{Ear, LOOK_AGAIN};
 pub use self::end::DirectEnd;
 use self::own::PartId;
 pub(crate) use self::ports::{Ports, share_out};
@@ -200,6 +206,13 @@ impl Direct {
     /// Connections that wait over TCP for a listener that takes direct ones, too.
     pub fn tcp_waiting(&self, _listener: ListenerId) -> u32 {
         0
+    }
+
+    /// The descriptor that becomes readable when a process of this node rings a waiter of it that
+    /// sleeps on descriptors. It stays readable: see [`Ear`]. `None`: this process has no
+    /// descriptors left, or the engine does not answer.
+    pub fn local_bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
+        self.banks.own().bells.bell_of(waiter)
     }
 
     fn next_bank(&self) -> usize {

@@ -17,6 +17,8 @@ use crate::engine::{Engine, Lifetime, Seat, StackHost};
 use crate::fabric::Fabric;
 use crate::settings::NodeSettings;
 
+mod bells;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn fabric(path: &Path) -> Fabric {

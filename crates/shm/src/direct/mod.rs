@@ -19,6 +19,8 @@ mod accept_queue;
 mod audience;
 pub mod bank;
 #[cfg(not(loom))]
+mod bell_set;
+#[cfg(not(loom))]
 mod bitmaps;
 #[cfg(not(loom))]
 mod byte_ring;
@@ -62,6 +64,8 @@ mod waiters;
 pub use accept_queue::{ConnectionId, OfferError};
 pub use audience::WaiterNumber;
 pub use bank::{CONNECTIONS, Class, LISTENERS, PROCESSES, THREADS, WAITERS};
+#[cfg(not(loom))]
+pub use bell_set::{BELLS, BellError, BellSet};
 #[cfg(not(loom))]
 pub use directory::{Directory, Found, Listing, PeerDirectory};
 #[cfg(not(loom))]

@@ -10,6 +10,7 @@ use rustix::time::{ClockId, Timespec};
 
 use super::audience::{Audience, WaiterNumber};
 use super::bank::{LocalLine, WAITERS, WaiterLine};
+use super::bell_set::LocalRing;
 use super::directory::Directory;
 use super::interruptible::Interruptible;
 use super::journal::Journal;
@@ -65,12 +66,24 @@ pub fn is_supported() -> bool {
 pub struct Waiters {
     directory: Directory,
     journal: Journal,
+    local_ring: LocalRing,
 }
 
 impl Waiters {
     /// The waiters of a node that has these memories.
     pub fn new(directory: Directory, journal: Journal) -> Waiters {
-        Waiters { directory, journal }
+        Waiters {
+            directory,
+            journal,
+            local_ring: LocalRing::NONE,
+        }
+    }
+
+    /// These waiters, with what rings one of them that sleeps on a descriptor when a process of
+    /// the node rings it.
+    pub fn with_local_ring(mut self, ring: impl Fn(WaiterNumber) + Send + Sync + 'static) -> Waiters {
+        self.local_ring = LocalRing::new(ring);
+        self
     }
 
     /// The directory in which peers see the waiters.
@@ -149,8 +162,9 @@ impl Waiters {
         let _ = self.line(waiter).outer.fetch_update(AcqRel, Acquire, remove);
     }
 
-    /// Says whether the waiter sleeps on descriptors: it is then rung by one, and each ring
-    /// costs the ringer a call of [`Bank::ring_descriptor`](super::Bank::ring_descriptor).
+    /// Says whether the waiter sleeps on descriptors, before it sleeps. It is then rung by a
+    /// descriptor, too: by [`Bank::ring_descriptor`](super::Bank::ring_descriptor), and from
+    /// within the node by what [`with_local_ring`](Waiters::with_local_ring) names.
     pub fn set_on_descriptor(&self, waiter: WaiterNumber, on: bool) {
         let bell = &self.line(waiter).bell;
         let _ = match on {
@@ -204,9 +218,12 @@ impl Waiters {
     /// Returns whether a thread slept that was not rung for.
     pub fn ring(&self, waiter: WaiterNumber) -> bool {
         super::lock::full_fence();
-        let local = self.local(waiter);
-        waiter::ring(&self.line(waiter).sleep, &local.told, || {
-            waiter::ring_bell(&local.bell)
+        let (line, local) = (self.line(waiter), self.local(waiter));
+        waiter::ring(&line.sleep, &local.told, || {
+            waiter::ring_bell(&local.bell);
+            if is_on_descriptor(line) {
+                self.local_ring.ring(waiter);
+            }
         })
     }
 

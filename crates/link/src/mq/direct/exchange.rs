@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use toehold_shm::direct::{Half, MemoryError, PeerDirectory, PeerHalf, Side, Signals};
+use toehold_shm::direct::{BellError, BellSet, Half, MemoryError, PeerDirectory, PeerHalf, Side, Signals};
 
 use super::message::{DIRECT_MESSAGE_LEN, DirectMessage};
-use super::{BankMemory, DirectChange, DirectPeer, MAX_BANKS, MAX_BANKS_IN_ALL, MAX_MESSAGES};
+use super::{BankBells, BankMemory, DirectChange, DirectPeer, MAX_BANKS, MAX_BANKS_IN_ALL, MAX_MESSAGES};
 use crate::mq::control::{self, Packet};
 use crate::mq::membership::Membership;
 
@@ -30,6 +30,15 @@ pub(in crate::mq) struct Direct {
 struct OwnBank {
     half: Half,
     signals: Signals,
+    bells: Option<BellSet>,
+}
+
+/// What a peer provides for a bank.
+#[derive(Debug)]
+struct PeerBank {
+    half: PeerHalf,
+    signals: Signals,
+    bells: Option<BellSet>,
 }
 
 /// The peer broke a rule, or the system refuses memory or descriptors.
@@ -38,6 +47,12 @@ struct Broken;
 
 impl From<MemoryError> for Broken {
     fn from(_: MemoryError) -> Broken {
+        Broken
+    }
+}
+
+impl From<BellError> for Broken {
+    fn from(_: BellError) -> Broken {
         Broken
     }
 }
@@ -61,20 +76,49 @@ impl Direct {
 }
 
 impl OwnBank {
-    fn new(incarnation: u64) -> Result<OwnBank, MemoryError> {
+    /// Makes it. A bank without bells, because there are no descriptors left for them, will do.
+    fn new(incarnation: u64, with_bells: bool) -> Result<OwnBank, MemoryError> {
         Ok(OwnBank {
             half: Half::create("toehold-half", incarnation)?,
             signals: Signals::create("toehold-signals", incarnation)?,
+            bells: with_bells.then(|| BellSet::new().ok()).flatten(),
         })
     }
 
-    fn with(self, (peer_half, peer_signals): (PeerHalf, Signals)) -> Box<BankMemory> {
+    /// The descriptors for the peer.
+    fn to_list(&self) -> Result<Vec<OwnedFd>, Broken> {
+        let signals = rustix::io::fcntl_dupfd_cloexec(self.signals.fd(), 0);
+        let mut list = vec![self.half.read_only_fd()?, signals.map_err(|_| Broken)?];
+        if let Some(bells) = &self.bells {
+            list.extend(bells.to_list()?);
+        }
+        Ok(list)
+    }
+
+    fn with(self, theirs: PeerBank) -> Box<BankMemory> {
+        let bells = self.bells.zip(theirs.bells);
         Box::new(BankMemory {
             own_half: self.half,
-            peer_half,
+            peer_half: theirs.half,
             own_signals: self.signals,
-            peer_signals,
+            peer_signals: theirs.signals,
+            bells: bells.map(|(own, peer)| BankBells { own, peer }),
         })
+    }
+}
+
+impl PeerBank {
+    /// Checks what a peer has given.
+    fn open(descriptors: Vec<OwnedFd>) -> Result<PeerBank, Broken> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(Broken);
+        let (half, signals) = (PeerHalf::open(next()?)?, Signals::open(next()?)?);
+        let bells: Vec<OwnedFd> = descriptors.collect();
+        let bells = match bells.is_empty() {
+            true => None,
+            false => Some(BellSet::from_peer(bells)?),
+        };
+        Ok(PeerBank { half, signals, bells })
     }
 }
 
@@ -124,11 +168,15 @@ impl Membership {
         if direct.asked.is_some() || direct.is_exhausted || direct.opened >= MAX_BANKS {
             return false;
         }
-        let number = direct.opened;
-        let Ok(own) = OwnBank::new(self.identity.incarnation) else {
+        let (number, same_user) = (direct.opened, direct.peer.same_user);
+        let Ok(own) = OwnBank::new(self.identity.incarnation, same_user) else {
             return false;
         };
-        let said = self.say_with(slot, DirectMessage::Open(number), &own);
+        let message = match own.bells {
+            Some(_) => DirectMessage::OpenWithBells(number),
+            None => DirectMessage::Open(number),
+        };
+        let said = self.say_with(slot, message, &own);
         if let Some(direct) = self.direct_mut(slot).filter(|_| said) {
             direct.asked = Some(own);
         }
@@ -198,8 +246,6 @@ impl Membership {
         if descriptors.len() != count {
             return Err(Broken);
         }
-        let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().ok_or(Broken);
         let incarnation = self.identity.incarnation;
         let has_room = self.has_room_for_bank(slot);
         let direct = self.direct_mut(slot).ok_or(Broken)?;
@@ -209,7 +255,8 @@ impl Membership {
         }
         let change = match message {
             DirectMessage::Directory => {
-                let directory = PeerDirectory::open(next()?)?;
+                let directory = descriptors.into_iter().next().ok_or(Broken)?;
+                let directory = PeerDirectory::open(directory)?;
                 direct.has_met = true;
                 DirectChange::Met {
                     slot,
@@ -218,19 +265,25 @@ impl Membership {
                     directory,
                 }
             }
-            DirectMessage::Open(number) => {
-                let theirs = (PeerHalf::open(next()?)?, Signals::open(next()?)?);
+            DirectMessage::Open(number) | DirectMessage::OpenWithBells(number) => {
+                let mut theirs = PeerBank::open(descriptors)?;
                 if number != direct.accepted || number >= MAX_BANKS {
                     return Err(Broken);
                 }
-                let own = has_room.then(|| OwnBank::new(incarnation));
+                // Each side must know the other one as of its own user.
+                theirs.bells = theirs.bells.filter(|_| direct.peer.same_user);
+                let own = has_room.then(|| OwnBank::new(incarnation, theirs.bells.is_some()));
                 let Some(Ok(own)) = own else {
                     return match self.say(slot, DirectMessage::Decline(number), &[]) {
                         true => Ok(()),
                         false => Err(Broken),
                     };
                 };
-                if !self.say_with(slot, DirectMessage::Accept(number), &own) {
+                let answer = match own.bells {
+                    Some(_) => DirectMessage::AcceptWithBells(number),
+                    None => DirectMessage::Accept(number),
+                };
+                if !self.say_with(slot, answer, &own) {
                     return Err(Broken);
                 }
                 self.direct_mut(slot).ok_or(Broken)?.accepted += 1;
@@ -242,10 +295,13 @@ impl Membership {
                     memory: own.with(theirs),
                 }
             }
-            DirectMessage::Accept(number) => {
-                let theirs = (PeerHalf::open(next()?)?, Signals::open(next()?)?);
+            DirectMessage::Accept(number) | DirectMessage::AcceptWithBells(number) => {
+                let theirs = PeerBank::open(descriptors)?;
                 let own = direct.asked.take().filter(|_| number == direct.opened);
                 let own = own.ok_or(Broken)?;
+                if theirs.bells.is_some() && own.bells.is_none() {
+                    return Err(Broken);
+                }
                 direct.opened += 1;
                 DirectChange::Bank {
                     slot,
@@ -281,11 +337,8 @@ impl Membership {
     }
 
     fn say_with(&self, slot: u16, message: DirectMessage, own: &OwnBank) -> bool {
-        let signals = rustix::io::fcntl_dupfd_cloexec(own.signals.fd(), 0);
-        match (own.half.read_only_fd(), signals) {
-            (Ok(half), Ok(signals)) => self.say(slot, message, &[half, signals]),
-            _ => false,
-        }
+        let list = own.to_list();
+        list.is_ok_and(|list| self.say(slot, message, &list))
     }
 
     fn listen_to(&self, slot: u16, listens: bool) -> bool {

@@ -6,7 +6,7 @@
 
 use core::mem::size_of;
 
-use toehold_shm::direct::bank;
+use toehold_shm::direct::{BELLS, bank};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::mq::message::{MAGIC, VERSION};
@@ -15,6 +15,8 @@ const KIND_DIRECTORY: u16 = 4;
 const KIND_OPEN: u16 = 5;
 const KIND_ACCEPT: u16 = 6;
 const KIND_DECLINE: u16 = 7;
+const KIND_OPEN_WITH_BELLS: u16 = 8;
+const KIND_ACCEPT_WITH_BELLS: u16 = 9;
 
 /// Bytes of a message.
 pub(in crate::mq) const DIRECT_MESSAGE_LEN: usize = size_of::<Layout>();
@@ -41,8 +43,13 @@ pub(in crate::mq) enum DirectMessage {
     /// The sender opens connections in a bank from now on, once that is accepted. Its half of the
     /// memory and the signals to it come along.
     Open(u8),
+    /// [`Open`](DirectMessage::Open) to a node of the sender's own user: the bells on which the
+    /// sender is rung come along, too.
+    OpenWithBells(u8),
     /// The answer, with the other half and the signals to the sender of that.
     Accept(u8),
+    /// [`Accept`](DirectMessage::Accept) that answers bells with bells.
+    AcceptWithBells(u8),
     /// The other answer: there is no such bank.
     Decline(u8),
 }
@@ -53,6 +60,7 @@ impl DirectMessage {
         match self {
             DirectMessage::Directory => 1,
             DirectMessage::Open(_) | DirectMessage::Accept(_) => 2,
+            DirectMessage::OpenWithBells(_) | DirectMessage::AcceptWithBells(_) => 2 + BELLS,
             DirectMessage::Decline(_) => 0,
         }
     }
@@ -62,7 +70,9 @@ impl DirectMessage {
         let (kind, bank) = match self {
             DirectMessage::Directory => (KIND_DIRECTORY, 0),
             DirectMessage::Open(bank) => (KIND_OPEN, bank),
+            DirectMessage::OpenWithBells(bank) => (KIND_OPEN_WITH_BELLS, bank),
             DirectMessage::Accept(bank) => (KIND_ACCEPT, bank),
+            DirectMessage::AcceptWithBells(bank) => (KIND_ACCEPT_WITH_BELLS, bank),
             DirectMessage::Decline(bank) => (KIND_DECLINE, bank),
         };
         let mut layout = Layout::new_zeroed();
@@ -82,7 +92,9 @@ impl DirectMessage {
         match layout.kind {
             KIND_DIRECTORY => Some(DirectMessage::Directory),
             KIND_OPEN => Some(DirectMessage::Open(bank)),
+            KIND_OPEN_WITH_BELLS => Some(DirectMessage::OpenWithBells(bank)),
             KIND_ACCEPT => Some(DirectMessage::Accept(bank)),
+            KIND_ACCEPT_WITH_BELLS => Some(DirectMessage::AcceptWithBells(bank)),
             KIND_DECLINE => Some(DirectMessage::Decline(bank)),
             _ => None,
         }
@@ -98,7 +110,9 @@ mod tests {
         for message in [
             DirectMessage::Directory,
             DirectMessage::Open(0),
+            DirectMessage::OpenWithBells(9),
             DirectMessage::Accept(15),
+            DirectMessage::AcceptWithBells(1),
             DirectMessage::Decline(7),
         ] {
             assert_eq!(DirectMessage::parse(&message.emit()), Some(message));

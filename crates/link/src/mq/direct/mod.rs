@@ -4,7 +4,8 @@
 //! memory is no affair of this module. Each node gives every peer its *directory* of listeners.
 //! Either node opens *banks* to the other one, in which it makes connections. Of a bank each side
 //! writes one *half*, which the other side maps for reading only, and both write the *signals* to
-//! each side, which are hints.
+//! each side, which are hints. Nodes of one user also give each other *bells* for threads that wait
+//! for descriptors of the kernel, too. A node of another user gets none: a bell can hang its ringer.
 //!
 //! All of it happens after the welcome, over the connection of the handshake, and only if both
 //! nodes have said in the handshake that they have direct connections. A peer that breaks a rule
@@ -13,7 +14,7 @@
 mod exchange;
 mod message;
 
-use toehold_shm::direct::{Half, PeerDirectory, PeerHalf, Side, Signals};
+use toehold_shm::direct::{BellSet, Half, PeerDirectory, PeerHalf, Side, Signals};
 
 use super::identity::Bound;
 use super::name::NodeName;
@@ -43,6 +44,18 @@ pub struct BankMemory {
     pub own_signals: Signals,
     /// The signals to the peer.
     pub peer_signals: Signals,
+    /// The bells of both sides; `None` with a peer of another user, or if a side had no
+    /// descriptors left.
+    pub bells: Option<BankBells>,
+}
+
+/// The bells of a bank: a set for each side, which the other side rings.
+#[derive(Debug)]
+pub struct BankBells {
+    /// On which the peer rings this node's waiters.
+    pub own: BellSet,
+    /// On which this node rings the peer's waiters.
+    pub peer: BellSet,
 }
 
 /// A peer that has direct connections with this node.

@@ -2,7 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use toehold_shm::direct::{Directory, Side};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use toehold_shm::direct::{Directory, Side, WaiterNumber};
 
 use super::*;
 use crate::mq::{BankMemory, DirectChange, MAX_BANKS};
@@ -56,6 +57,21 @@ pub(super) fn hear_all(nodes: &mut [Mesh], heard: &mut [Heard]) {
         .for_each(|(node, heard)| heard.hear(node));
 }
 
+/// A ring of one side is heard by the other one, on the bell of that waiter alone.
+fn assert_rings(from: &BankMemory, to: &BankMemory) {
+    let number = |number| WaiterNumber::new(number).unwrap();
+    let (ours, theirs) = (from.bells.as_ref().unwrap(), to.bells.as_ref().unwrap());
+    ours.peer.ring(number(5));
+    let is_rung = |waiter| {
+        let mut polled = [PollFd::from_borrowed_fd(
+            theirs.own.bell_of(waiter),
+            PollFlags::IN,
+        )];
+        poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(is_rung(number(5)) && !is_rung(number(6)));
+}
+
 #[test]
 fn peers_with_direct_connections_have_a_bank_each_way() {
     let fabric = Fabric::new();
@@ -77,6 +93,7 @@ fn peers_with_direct_connections_have_a_bank_each_way() {
             // The half of the other one can only be read.
             let refused = rustix::io::pwrite(memory.peer_half.fd(), b"x", 0);
             assert_eq!(refused, Err(rustix::io::Errno::BADF));
+            assert_rings(memory, theirs);
         }
     }
     assert!(nodes.iter().all(|node| node.statistics().direct_refused == 0));

@@ -17,13 +17,16 @@ use rustix::event::Timespec;
 
 use toehold_link::mq::{BankMemory, DirectChange, DirectPeer, Membership};
 use toehold_shm::direct::{
-    CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, ThreadNumber, Waiters,
+    BellError, BellSet, CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, ThreadNumber,
+    WaiterNumber, Waiters,
 };
 
 use self::closer::Closer;
 use crate::control::Counter;
 use crate::description::Descriptions;
-use crate::direct::{Addresses, Bank, BankTable, Counts, Entry, FEW, OWN, Own, Ports, SLOTS, SharedWords};
+use crate::direct::{
+    Addresses, Bank, BankTable, BellsOf, Counts, Entry, FEW, LazyBells, OWN, Own, Ports, SLOTS, SharedWords,
+};
 
 use super::ENGINE;
 
@@ -121,8 +124,13 @@ impl Banks {
         let journal = Journal::create("toehold-journal", life)?;
         let claim = || journal.claim(ENGINE).ok_or(MemoryError::Foreign);
         let (thread, closer) = (claim()?, claim()?);
+        // Without descriptors left, threads look again now and then.
+        let bells = Arc::new(LazyBells::of_engine(BellsOf::Node, BellSet::new().ok()));
+        let rung = Arc::clone(&bells);
+        let waiters = Waiters::new(directory.clone(), journal);
         let own = Own {
-            waiters: Waiters::new(directory.clone(), journal),
+            waiters: waiters.with_local_ring(move |waiter| rung.ring(waiter)),
+            bells,
             payload_bound,
         };
         let mut state = State {
@@ -178,6 +186,25 @@ impl Banks {
         let kept = state.banks.get(&slot)?;
         let is_it = kept.entry.generation == generation;
         is_it.then(|| kept.bank.to_list().ok())?
+    }
+
+    /// The descriptors of a set of bells. `None`: there is no such set.
+    pub(super) fn bell_descriptors(&self, which: BellsOf) -> Result<Option<Vec<OwnedFd>>, BellError> {
+        self.with_bells(which, |bells| bells.get().map(BellSet::to_list).transpose())
+            .unwrap_or(Ok(None))
+    }
+
+    /// Rings a waiter on a bell of a set.
+    pub(super) fn ring(&self, which: BellsOf, waiter: WaiterNumber) {
+        self.with_bells(which, |bells| bells.ring(waiter));
+    }
+
+    fn with_bells<R>(&self, which: BellsOf, what: impl FnOnce(&LazyBells) -> R) -> Option<R> {
+        let (BellsOf::OwnSide { slot, generation } | BellsOf::OtherSide { slot, generation }) = which else {
+            return Some(what(&self.own.bells));
+        };
+        let bank = self.bank(slot).filter(|bank| bank.generation() == generation)?;
+        Some(what(bank.bells(which)))
     }
 
     /// Has the membership of the node's first shard do what has come up, and takes in what that

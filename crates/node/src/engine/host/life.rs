@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use toehold_link::Link;
 use toehold_link::capture::{Player, Tap};
 use toehold_link::mq::{Membership, MeshSettings, PeerDescriptors, Port};
-use toehold_shm::direct::Directory;
+use toehold_shm::direct::{BellError, Directory, WaiterNumber};
 use toehold_shm::{Carver, Doorbell, Lease, Leased, Region};
 use toehold_stack::Config;
 
@@ -31,7 +31,7 @@ use crate::attached::{Description, Descriptors};
 use crate::clock;
 use crate::config::NodeConfig;
 use crate::control::{Counter, SocketStatus, peers};
-use crate::direct::{Addresses, Published, SharedWords};
+use crate::direct::{Addresses, BellsOf, Published, SharedWords};
 use crate::driver::Driver;
 use crate::error::NodeError;
 use crate::fabric::Fabric;
@@ -249,6 +249,19 @@ impl Life {
     /// What a process needs to use a bank of direct connections.
     pub(super) fn bank(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
         self.direct.as_ref()?.descriptors(slot, generation)
+    }
+
+    /// A set of bells, `None` if there is no such set.
+    pub(super) fn bells(&self, which: BellsOf) -> Result<Option<Vec<OwnedFd>>, BellError> {
+        let direct = self.direct.as_ref();
+        direct.map_or(Ok(None), |direct| direct.bell_descriptors(which))
+    }
+
+    /// Rings a waiter for a process that has no room for bells.
+    pub(super) fn ring(&self, which: BellsOf, waiter: u16) {
+        if let (Some(direct), Some(waiter)) = (&self.direct, WaiterNumber::new(waiter)) {
+            direct.ring(which, waiter);
+        }
     }
 
     /// The direct connections that programs have.

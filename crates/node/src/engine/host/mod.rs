@@ -34,6 +34,7 @@ use crate::config::NodeConfig;
 use crate::control::{
     Attachment, CaptureRequest, CaptureSummary, Client, Counter, Host, Refusal, SocketStatus, StackStatus,
 };
+use crate::direct::BellsOf;
 use crate::error::NodeError;
 use crate::fabric::Place;
 use crate::kernel::Device;
@@ -334,6 +335,18 @@ impl Host for StackHost {
     fn bank(&self, process: u16, slot: u16, generation: u32) -> Result<Option<Vec<OwnedFd>>, Refusal> {
         let state = self.lock();
         Ok(state.life_of(process)?.bank(slot, generation))
+    }
+
+    fn bells(&self, process: u16, which: BellsOf) -> Result<Option<Vec<OwnedFd>>, Refusal> {
+        let state = self.lock();
+        let bells = state.life_of(process)?.bells(which);
+        bells.map_err(|_| out_of_descriptors(rustix::io::Errno::MFILE))
+    }
+
+    fn ring(&self, process: u16, which: BellsOf, waiter: u16) -> Result<(), Refusal> {
+        let state = self.lock();
+        state.life_of(process)?.ring(which, waiter);
+        Ok(())
     }
 
     fn holders(&self, process: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal> {

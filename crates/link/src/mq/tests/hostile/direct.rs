@@ -1,6 +1,7 @@
 //! Peers that lie about the memory of direct connections. They lose these, and nothing else.
 
-use toehold_shm::direct::{Directory, Half, Signals, bank};
+use rustix::event::{EventfdFlags, eventfd};
+use toehold_shm::direct::{BellSet, Directory, Half, Signals, bank};
 
 use super::*;
 use crate::mq::direct::{DirectMessage, MAX_MESSAGES};
@@ -17,6 +18,17 @@ fn half() -> OwnedFd {
 fn signals() -> OwnedFd {
     let signals = Signals::create("liar", 1).unwrap();
     signals.fd().try_clone_to_owned().unwrap()
+}
+
+fn bells() -> Vec<OwnedFd> {
+    BellSet::new().unwrap().to_list().unwrap()
+}
+
+/// What comes with a bank, and bells of which one is another descriptor.
+fn bank_with(other: OwnedFd) -> Vec<OwnedFd> {
+    let mut bells = bells();
+    bells[7] = other;
+    [half(), signals()].into_iter().chain(bells).collect()
 }
 
 /// A node with direct connections, another one beside it, and a liar that says it has them.
@@ -136,6 +148,77 @@ fn messages_out_of_turn_are_refused() {
         }
         assert_refused(nodes, &liar, what);
     }
+}
+
+#[test]
+fn bells_that_are_none_are_refused() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+    let device = std::fs::File::options().read(true).write(true).open("/dev/null");
+    let bank: fn() -> Vec<OwnedFd> = || vec![half(), signals()];
+    let few = bank().into_iter().chain(bells().into_iter().skip(1)).collect();
+    let cases: Vec<(&str, DirectMessage, Vec<OwnedFd>)> = vec![
+        (
+            "a pipe",
+            DirectMessage::OpenWithBells(0),
+            bank_with(writer.into()),
+        ),
+        (
+            "its other end",
+            DirectMessage::OpenWithBells(0),
+            bank_with(reader.into()),
+        ),
+        (
+            "a device",
+            DirectMessage::OpenWithBells(0),
+            bank_with(device.unwrap().into()),
+        ),
+        ("memory", DirectMessage::AcceptWithBells(0), bank_with(half())),
+        (
+            "an eventfd that blocks",
+            DirectMessage::AcceptWithBells(0),
+            bank_with(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+        ),
+        ("too few", DirectMessage::OpenWithBells(0), few),
+        ("none", DirectMessage::OpenWithBells(0), bank()),
+        (
+            "too many",
+            DirectMessage::Open(0),
+            bank().into_iter().chain(bells()).collect(),
+        ),
+    ];
+    for (what, message, descriptors) in cases {
+        let fabric = Fabric::new();
+        let (nodes, liar) = befriend(&fabric);
+        say(&liar, DirectMessage::Directory, &[directory()]);
+        say(&liar, message, &descriptors);
+        assert_refused(nodes, &liar, what);
+    }
+}
+
+/// As one of another user, or one that has no descriptors left.
+#[test]
+fn bank_with_a_peer_that_gives_no_bells_has_none() {
+    let fabric = Fabric::new();
+    let (mut nodes, liar) = befriend(&fabric);
+    say(&liar, DirectMessage::Directory, &[directory()]);
+    say(&liar, DirectMessage::Accept(0), &[half(), signals()]);
+    say(&liar, DirectMessage::Open(0), &[half(), signals()]);
+    let mut heard = Heard::default();
+    drive(&mut nodes, |nodes| {
+        heard.hear(&mut nodes[0]);
+        heard.banks.len() == 2
+    });
+    assert!(heard.banks.iter().all(|(.., memory)| memory.bells.is_none()));
+    let mut buffer = [0; MESSAGE_LEN];
+    let mut accepted = false;
+    while let Packet::Message(len, given) = control::receive(liar.socket(), &mut buffer) {
+        if DirectMessage::parse(&buffer[..len]) == Some(DirectMessage::Accept(0)) {
+            assert_eq!(given.len(), 2);
+            accepted = true;
+        }
+    }
+    assert!(accepted && nodes[0].statistics().direct_refused == 0);
 }
 
 #[test]
