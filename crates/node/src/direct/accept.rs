@@ -14,6 +14,9 @@ use super::ports::Ports;
 use super::table::Entry;
 use crate::clock;
 
+/// The engine's number as a process.
+const ENGINE: u16 = toehold_shm::Lease::ENGINE;
+
 /// Ends that were closed here and whose other sides were not, of which a call looks at so many.
 const LOOKS: usize = 8;
 
@@ -31,15 +34,22 @@ impl Closing {
         closing.push_back((Arc::clone(bank), connection));
     }
 
-    /// Frees what is over of up to `looks` ends, those that were closed first.
-    pub(crate) fn reap(&self, thread: ThreadNumber, ports: &Ports, looks: usize) {
+    /// Frees what is over of up to `looks` ends, those that were closed first. `is_there` tells
+    /// whether the other side of a bank is.
+    pub(crate) fn reap(
+        &self,
+        thread: ThreadNumber,
+        ports: &Ports,
+        looks: usize,
+        is_there: impl Fn(&Bank) -> bool,
+    ) {
         for _ in 0..looks {
             let next = {
                 let mut closing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 closing.pop_front()
             };
             let Some((bank, connection)) = next else { return };
-            if !free_if_over(thread, &bank, connection, ports) {
+            if !free_if_over(thread, &bank, connection, ports, is_there(&bank)) {
                 self.push(&bank, connection);
             }
         }
@@ -51,29 +61,37 @@ impl Closing {
 }
 
 /// Frees number, port and memory of an end, if both sides have closed the connection. Returns
-/// `false` if the other side has not.
+/// `false` if the other side has not, and `is_there`.
 pub(crate) fn free_if_over(
     thread: ThreadNumber,
     bank: &Bank,
     connection: ConnectionId,
     ports: &Ports,
+    is_there: bool,
 ) -> bool {
-    let Ok(end) = bank.end(connection) else {
-        return true;
-    };
     if bank.ends.generation(connection.number) != connection.generation {
         // It was freed before.
         return true;
     }
-    if !end.is_over() {
+    let Ok(end) = bank.end(connection) else {
+        return false;
+    };
+    if is_there && !end.is_over() {
         return false;
     }
     let record = bank.half.record(connection.number, connection.generation);
-    let released = end.release(thread).unwrap_or(false);
-    if released && bank.side == Side::Opening {
+    let owner = bank.ends.owner(connection.number);
+    let released = match is_there {
+        true => end.release(thread),
+        false => end.release_without_peer(thread),
+    };
+    if released == Ok(true) && bank.side == Side::Opening {
         bank.ends.free(connection);
-        if let Some(record) = record {
-            ports.free(record.local.port());
+        let owner = owner.and_then(|owner| u16::try_from(owner.get()).ok());
+        if let (Some(record), Some(owner)) = (record, owner) {
+            let port = record.local.port();
+            // If its process has died meanwhile, the engine has the port.
+            let _ = ports.free(port, owner) || ports.free(port, ENGINE);
         }
     }
     true
@@ -123,25 +141,39 @@ impl Direct {
         };
         let mut opened = Opened::new(Arc::clone(bank), connection, ends, (thread, begun));
         opened.go_on(Step::Take);
-        let began = bank
-            .begin(thread, connection.number, &Beginning { record, window })
-            .is_ok();
         let entry = self.banks.entry(bank.slot());
         let may_come = entry.is_some_and(|entry| self.may_come(&entry, ends));
-        if began && may_come {
+        // One for an earlier listener of the number was offered late: it is refused like those that
+        // the engine has found in the queue.
+        let refusal = match theirs.listener == Some(listener) && may_come {
+            true => None,
+            false => Some(Count::Offences),
+        };
+        let refusal = refusal.or_else(|| {
+            let began = bank.begin(thread, connection.number, &Beginning { record, window });
+            began.is_err().then_some(Count::TcpMemory)
+        });
+        let Some(why) = refusal else {
             self.count(Count::Accepted, 1);
             return Taken::Opened(opened);
-        }
-        if began {
-            self.count(Count::Offences, 1);
-            self.close(thread, bank, connection, true);
-        } else {
-            // Its peer waits until this process, or the engine, has memory.
-            self.count(Count::TcpMemory, 1);
+        };
+        self.count(why, 1);
+        let refused = bank.refuse(thread, connection.number, &record);
+        if refused.is_ok() && !self.free_if_over(thread, bank, connection) {
             self.closing.push(bank, connection);
         }
         opened.held();
         Taken::Refused
+    }
+
+    fn free_if_over(&self, thread: ThreadNumber, bank: &Bank, connection: ConnectionId) -> bool {
+        free_if_over(thread, bank, connection, &self.ports, self.is_there(bank))
+    }
+
+    /// Frees what is over of the ends that this process has closed.
+    pub(super) fn reap(&self, thread: ThreadNumber, looks: usize) {
+        let is_there = |bank: &Bank| self.is_there(bank);
+        self.closing.reap(thread, &self.ports, looks, is_there);
     }
 
     /// Whether the fabric gave the other side the address that it says a connection comes from,
@@ -159,10 +191,10 @@ impl Direct {
     /// Closes an end for its last holder: with a reset if bytes were not received, or `abort`.
     pub fn close(&self, thread: ThreadNumber, bank: &Arc<Bank>, connection: ConnectionId, abort: bool) {
         close(thread, bank, connection, abort);
-        if !free_if_over(thread, bank, connection, &self.ports) {
+        if !self.free_if_over(thread, bank, connection) {
             self.closing.push(bank, connection);
         }
-        self.closing.reap(thread, &self.ports, LOOKS);
+        self.reap(thread, LOOKS);
     }
 }
 

@@ -101,9 +101,10 @@ impl Opened {
         }
     }
 
-    /// Frees the number of an end that was not offered.
-    fn give_up(mut self) {
-        self.bank.ends.free(self.connection);
+    /// Frees the number and memory of an end that was not offered.
+    fn give_up(mut self, thread: ThreadNumber, process: u16) {
+        // If a signal handler has interrupted a call there, the engine does that after the process.
+        let _ = self.bank.abandon(thread, self.connection, process);
         self.finish();
     }
 
@@ -143,7 +144,7 @@ impl Direct {
         let opened = self.connect_from(thread, entries, ends, window);
         // One that was refused has its port until the other side has closed its end.
         if matches!(opened, Err(ConnectFailure::UseTcp)) {
-            self.ports.free(port);
+            self.ports.free(port, self.process);
         }
         opened
     }
@@ -166,7 +167,7 @@ impl Direct {
         };
         for reaps in [0, usize::MAX] {
             if reaps > 0 {
-                self.closing.reap(thread, &self.ports, self.closing.len());
+                self.reap(thread, self.closing.len());
             }
             for bank in &banks {
                 if bank.ends.in_use() + FEW > CONNECTIONS {
@@ -205,7 +206,7 @@ impl Direct {
             .begin(thread, connection.number, &Beginning { record, window })
             .map(drop);
         if let Err(error) = began {
-            opened.give_up();
+            opened.give_up(thread, self.process);
             return match error {
                 BeginError::Payload => self.use_tcp(Count::TcpPayload),
                 _ => self.use_tcp(Count::TcpMemory),
@@ -226,11 +227,11 @@ impl Direct {
                 Err(ConnectFailure::Refused)
             }
             Err(ConnectError::Offer(_)) => {
-                opened.give_up();
+                opened.give_up(thread, self.process);
                 self.use_tcp(Count::TcpQueue)
             }
             Err(_) => {
-                opened.give_up();
+                opened.give_up(thread, self.process);
                 self.use_tcp(Count::TcpUnlisted)
             }
         }
@@ -271,7 +272,7 @@ pub(super) fn place(bank: &Bank, connection: ConnectionId) -> Place {
 
 /// The listener for connections to an address, by what the peer lists: one that is bound to it, or
 /// to all addresses. Of several that share the address, the ends of the connection pick one.
-pub(crate) fn find_listed(directory: &PeerDirectory, [local, remote]: [SocketAddr; 2]) -> Option<Found> {
+fn find_listed(directory: &PeerDirectory, [local, remote]: [SocketAddr; 2]) -> Option<Found> {
     let hash = u64::from(local.port()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let any = |ip: IpAddr| directory.find(SocketAddr::new(ip, remote.port()), hash);
     let exact = directory.find(remote, hash);

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use toehold_shm::{Carver, OutOfMemory, Words};
 use toehold_stack::TcpConfig;
@@ -64,11 +64,26 @@ impl Ports {
         None
     }
 
-    /// Gives a port back. Others are passed over.
-    pub(crate) fn free(&self, port: u16) {
-        if let Some(owner) = self.owner(port) {
-            owner.store(0, Release);
-        }
+    /// Ports that are taken.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        let owners = (0..self.owners.len()).filter_map(|place| self.owners.get(place));
+        owners.filter(|owner| owner.load(Relaxed) != 0).count()
+    }
+
+    /// Gives a port back that a process has. Returns `false` if it is not that process's: another
+    /// one may have it by now.
+    pub(crate) fn free(&self, port: u16, process: u16) -> bool {
+        self.change(port, process, 0)
+    }
+
+    fn change(&self, port: u16, from: u16, to: u16) -> bool {
+        let owner = self.owner(port);
+        owner.is_some_and(|owner| {
+            owner
+                .compare_exchange(from.into(), to.into(), AcqRel, Relaxed)
+                .is_ok()
+        })
     }
 
     /// The ports that a process has. For the engine, after the end of the process.
@@ -81,11 +96,10 @@ impl Ports {
         ports.filter(is_its).collect()
     }
 
-    /// Lets a port be another process's.
-    pub(crate) fn hand_over(&self, port: u16, process: u16) {
-        if let Some(owner) = self.owner(port) {
-            owner.store(process.into(), Release);
-        }
+    /// Lets a port that a process has be another process's. Returns `false` if it is not the first
+    /// one's.
+    pub(crate) fn hand_over(&self, port: u16, from: u16, to: u16) -> bool {
+        self.change(port, from, to)
     }
 }
 
@@ -137,7 +151,8 @@ mod tests {
         );
         assert_eq!((all, first as usize + all), (COUNT, 61_000));
         assert_eq!(ports.take(2), None);
-        ports.free(first + 77);
+        let owner = ports.owner(first + 77).unwrap().load(Relaxed) as u16;
+        assert!(!ports.free(first + 77, 9) && ports.free(first + 77, owner));
         assert_eq!(ports.take(9), Some(first + 77));
     }
 
@@ -145,7 +160,7 @@ mod tests {
     fn port_that_was_freed_is_not_the_next_one_taken() {
         let ports = ports();
         let first = ports.take(2).unwrap();
-        ports.free(first);
+        ports.free(first, 2);
         let second = ports.take(2).unwrap();
         assert_ne!(first, second);
         // Another process begins elsewhere.
@@ -158,11 +173,10 @@ mod tests {
         let taken = [(); 3].map(|()| ports.take(5).unwrap());
         ports.take(6).unwrap();
         assert_eq!(ports.of(5), taken);
-        ports.hand_over(taken[1], 1);
+        assert!(ports.hand_over(taken[1], 5, 1) && !ports.hand_over(taken[1], 5, 1));
         assert_eq!((ports.of(5).len(), ports.of(1)), (2, vec![taken[1]]));
         for nonsense in [0, 80, FIRST, u16::MAX] {
-            ports.free(nonsense);
-            ports.hand_over(nonsense, 5);
+            assert!(!ports.free(nonsense, 0) && !ports.hand_over(nonsense, 0, 5));
         }
         assert_eq!(ports.of(5).len(), 2);
     }

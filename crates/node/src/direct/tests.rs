@@ -1,12 +1,15 @@
 //! Banks between nodes, as their processes find them.
 
+mod kills;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use toehold_shm::direct::{Found, ListenerId, ReceiveError, Side, Take, ThreadNumber};
+use toehold_shm::direct::{ConnectionId, Found, ListenerId, ReceiveError, Side, Take, ThreadNumber};
 use toehold_stack::Event;
 use zerocopy::FromZeros;
 

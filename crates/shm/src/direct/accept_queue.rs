@@ -151,6 +151,31 @@ impl AcceptQueue<'_> {
         None
     }
 
+    /// Takes the first connection if `wants` says so, and leaves it there if not. `claim` is as for
+    /// [`take`](Self::take).
+    pub(super) fn take_first(
+        &self,
+        wants: impl Fn(ConnectionId) -> bool,
+        claim: impl Fn(ConnectionId) -> bool,
+    ) -> Option<ConnectionId> {
+        for _ in 0..self.slots.len() {
+            let head = self.head.load(Acquire);
+            let (slot, lap) = self.place(head);
+            let word = slot.load(Acquire);
+            let found = Slot::from_word(word);
+            let first = found.connection.filter(|_| found.lap == lap);
+            let connection = first.filter(|&connection| wants(connection))?;
+            let is_claimed = claim(connection);
+            let empty = Slot::empty(lap + 1).to_word();
+            let _ = slot.compare_exchange(word, empty, AcqRel, Relaxed);
+            self.advance(self.head, head);
+            if is_claimed {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
     /// Whether a connection waits; a guess while others use the queue.
     pub(super) fn is_empty(&self) -> bool {
         let (slot, lap) = self.place(self.head.load(Acquire));
@@ -256,6 +281,26 @@ mod tests {
         assert_eq!(queue.offer(connection(5, 1), 100), Err(OfferError::Full));
         assert_eq!(queue.take(|found| found.number == 3), Some(connection(3, 1)));
         assert_eq!(queue.pending(), 1);
+    }
+
+    #[test]
+    fn first_connection_stays_unless_it_is_wanted() {
+        let memory = Memory::new(4);
+        let queue = memory.queue();
+        for number in 1..=3 {
+            queue.offer(connection(number, 1), 4).unwrap();
+        }
+        assert_eq!(queue.take_first(|found| found.number == 2, |_| true), None);
+        assert_eq!(queue.pending(), 3);
+        let below = |limit| move |found: ConnectionId| found.number < limit;
+        // The first one was claimed before.
+        assert_eq!(
+            queue.take_first(below(3), |found| found.number == 2),
+            Some(connection(2, 1))
+        );
+        assert_eq!(queue.take_first(below(3), |_| true), None);
+        assert_eq!(queue.take(|_| true), Some(connection(3, 1)));
+        assert_eq!(queue.take_first(|_| true, |_| true), None);
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub const WAITERS: usize = 16384;
 pub const THREADS: usize = 16384;
 /// Listeners that a node can publish.
 pub const LISTENERS: usize = 1024;
-/// Processes of a node that have a batch of ports.
-pub const PROCESSES: usize = 4096;
+/// Processes of a node: their numbers are below.
+pub const PROCESSES: usize = 8192;
 /// Entries of a directory: four for each listener, so that a probe ends soon.
 pub(crate) const ENTRIES: usize = 4096;
 /// Connections whose bytes are mapped together.
@@ -50,6 +50,8 @@ pub(crate) const AUDIENCES: usize = 1024;
 pub(crate) const WAITER_WORDS: usize = WAITERS / 64;
 /// Words of a bitmap with a bit for each connection of a bank.
 pub(crate) const READY_WORDS: usize = CONNECTIONS / 64;
+/// Words of a bitmap with a bit for each process of a node.
+pub(crate) const USER_WORDS: usize = PROCESSES / 64;
 /// Slots of an accept queue.
 pub(crate) const QUEUE_LEN: usize = 4096;
 
@@ -306,8 +308,8 @@ pub(crate) struct AudienceLine {
 pub(crate) struct NumberLine {
     /// A bit for each number that is probably taken. `owner` of the end decides.
     pub(crate) taken: [AtomicU64; READY_WORDS],
-    /// Numbers in use.
-    pub(crate) count: AtomicU64,
+    /// A bit for each process that has opened or accepted connections of the bank.
+    pub(crate) users: [AtomicU64; USER_WORDS],
 }
 
 /// What the writers of one end know. A message stores nothing here but the lock.
@@ -471,8 +473,9 @@ pub(crate) const CHARGED_WORD: usize = 1024;
 pub(crate) const JOURNAL_LINES: usize = HEADER_LEN;
 pub(crate) const LOCAL_LINES: usize = JOURNAL_LINES + THREADS * 64;
 pub(crate) const PORT_LINES: usize = LOCAL_LINES + WAITERS * 64;
-pub(crate) const AUDIENCE_BITS: usize = PORT_LINES + PROCESSES * 64;
-pub(crate) const JOURNAL_LEN: usize = AUDIENCE_BITS + 4096;
+/// A word for each bitmap of an audience: which thread takes it or gives it back.
+pub(crate) const AUDIENCE_OWNERS: usize = PORT_LINES + PROCESSES * 64;
+pub(crate) const JOURNAL_LEN: usize = AUDIENCE_OWNERS + AUDIENCES * 4;
 
 #[cfg(not(loom))]
 const _: () = {
@@ -513,12 +516,13 @@ const _: () = {
     assert!(size_of::<WaiterLine>() == 128 && offset_of!(WaiterLine, sleep) == 0);
     assert!(offset_of!(WaiterLine, bell) == 8 && offset_of!(WaiterLine, outer) == 16);
     assert!(size_of::<AudienceLine>() == WAITER_WORDS * 8 && offset_of!(AudienceLine, words) == 0);
-    assert!(size_of::<NumberLine>() <= 4096 && offset_of!(NumberLine, count) == 512);
+    assert!(size_of::<NumberLine>() <= 4096 && offset_of!(NumberLine, users) == 512);
     assert!(offset_of!(NumberLine, taken) == 0);
     assert!(size_of::<WriterLine>() == 128 && size_of::<ReaderLine>() == 128);
     assert!(size_of::<StateLine>() == 128 && size_of::<EndLines>() == 384);
     assert!(offset_of!(EndLines, writer) == 0 && offset_of!(EndLines, reader) == 128);
     assert!(offset_of!(EndLines, state) == 256);
+    assert!(JOURNAL_LEN.is_multiple_of(4096));
     assert!(size_of::<JournalLine>() == 64 && size_of::<LocalLine>() == 64);
     assert!(size_of::<PortLine>() == 64);
     assert!(HALF_LINES_LEN <= BYTES && BYTES.is_multiple_of(RING_BYTES));

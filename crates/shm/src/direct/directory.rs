@@ -3,7 +3,7 @@
 //! One process of the node at a time writes it, the one that has the lease. Peers read it: an
 //! entry is copied between two loads of its sequence word.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -188,9 +188,14 @@ impl Directory {
         fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Lets another listener have the number, after its queues were emptied. The caller has the
-    /// node's lease.
+    /// Lets another listener have the number, after its queues were emptied. Waiters that have
+    /// not ended their watch are told of it no more. The caller has the node's lease.
     pub fn free_number(&self, number: u16) {
+        if let Some(watch) = self.watch_line(number) {
+            let words = watch.all.iter().chain(&watch.exclusive);
+            let set = words.filter(|word| word.load(Relaxed) != 0);
+            set.for_each(|word| word.store(0, Relaxed));
+        }
         if let Some(word) = self.number_words().get(usize::from(number) / 64) {
             word.fetch_and(!(1 << (number % 64)), Release);
         }
@@ -208,6 +213,46 @@ impl Directory {
                 entry.sequence.store(sequence.wrapping_add(1), Release);
             }
         }
+    }
+
+    /// Returns whether a listener is published that takes connections to an address. A generation
+    /// that is not there never comes again.
+    pub fn lists(&self, listener: ListenerId, to: SocketAddr) -> bool {
+        let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let bound = [to.ip()].into_iter().chain(any);
+        let mut places = bound.flat_map(|ip| probe(SocketAddr::new(ip, to.port())));
+        places.any(|index| entry(&self.memory, index).generation.load(Acquire) == listener.generation)
+    }
+
+    /// Numbers of listeners, from 0 on, among which are all that are taken.
+    pub fn listener_numbers(&self) -> u16 {
+        let mut words = self.number_words().iter().enumerate();
+        let last = words.rfind(|(_, word)| word.load(Relaxed) != 0);
+        last.map_or(0, |(index, word)| {
+            let bits = 64 - word.load(Relaxed).leading_zeros();
+            (index * 64) as u16 + bits as u16
+        })
+    }
+
+    /// Takes out listeners that a process has published and not written down before it died. `is_known`
+    /// tells of the others. Returns their numbers, which stay taken until
+    /// [`free_number`](Directory::free_number). The caller has the node's lease.
+    pub fn withdraw_unknown(&self, is_known: impl Fn(u16) -> bool) -> Vec<u16> {
+        let is_taken = |number: &u16| {
+            let word = &self.number_words()[usize::from(*number) / 64];
+            word.load(Relaxed) & 1 << (number % 64) != 0
+        };
+        let unknown = (0..LISTENERS as u16).filter(is_taken);
+        let unknown: Vec<u16> = unknown.filter(|&number| !is_known(number)).collect();
+        for index in 0..ENTRIES {
+            let entry = entry(&self.memory, index);
+            let number = entry.listener.load(Relaxed) as u16;
+            if family(entry.port.load(Relaxed)) != EMPTY && unknown.contains(&number) {
+                let generation = entry.generation.load(Relaxed);
+                self.withdraw(ListenerId { number, generation });
+            }
+        }
+        unknown
     }
 
     #[inline]

@@ -1,9 +1,11 @@
 //! Ends of one side of a bank, as their own node alone sees them.
 
+use core::sync::atomic::Ordering::Acquire;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bank::{CONNECTIONS, END_LINES, ENDS_LEN, EndLines, Kind, NUMBER_LINE, NumberLine};
+use super::ending::charged_bytes;
 use super::memory::{Memory, MemoryError};
 use crate::Access;
 
@@ -48,6 +50,13 @@ impl Ends {
     /// The random number that tells this memory from any other.
     pub fn incarnation(&self) -> u64 {
         self.memory.incarnation()
+    }
+
+    /// Bytes of the rings that the ends have in use.
+    pub fn charged_bytes(&self) -> u64 {
+        let numbers = 0..CONNECTIONS as u16;
+        let charged = numbers.map(|number| self.end(number).writer.charged.load(Acquire));
+        charged.map(charged_bytes).sum()
     }
 
     #[inline]

@@ -177,32 +177,58 @@ impl Bank {
     }
 
     /// Takes the next connection that waits for a listener of this node, for process `process`.
-    /// The record was checked to be that of this listener; its addresses may be any.
+    /// Its record may name an earlier listener of the number, and any addresses: the caller checks
+    /// them, and refuses what is wrong, since the other side waits for an answer.
     pub fn take(&self, listener: ListenerId, process: u16) -> Option<(ConnectionId, Record)> {
         let mut record = None;
         let queue = self.signals.queue(listener.number)?;
+        self.ends.note_user(process);
         let taken = queue.take(|connection| {
             record = self.peer.record(connection.number, connection.generation);
-            let is_ours = record.is_some_and(|record| record.listener == Some(listener));
-            let taker = &self.ends.end(connection.number).state.taker;
-            is_ours && accept_queue::claim(taker, connection.generation, process)
+            record.is_some() && self.claim(connection, process)
         })?;
         Some((taken, record?))
     }
 
+    fn claim(&self, connection: ConnectionId, process: u16) -> bool {
+        let taker = &self.ends.end(connection.number).state.taker;
+        accept_queue::claim(taker, connection.generation, process)
+    }
+
+    /// Takes the first connection of a queue if it waits for a listener that is closed: a process
+    /// may have offered it after the queue was emptied. For the engine, which refuses it.
+    pub fn take_stale(&self, listener: u16, process: u16) -> Option<ConnectionId> {
+        let is_stale = |connection: ConnectionId| {
+            let record = self.peer.record(connection.number, connection.generation);
+            !record.is_some_and(|record| self.is_awaited(&record))
+        };
+        let queue = self.signals.queue(listener)?;
+        queue.take_first(is_stale, |connection| self.claim(connection, process))
+    }
+
+    /// Whether the listener that a peer's record names is there.
+    fn is_awaited(&self, record: &Record) -> bool {
+        let directory = self.waiters.directory();
+        let listener = record.listener;
+        listener.is_some_and(|listener| directory.lists(listener, record.remote))
+    }
+
     /// Returns whether a connection waits for a listener of this node.
     pub fn has_waiting(&self, listener: ListenerId) -> bool {
-        let queue = self.signals.queue(listener.number);
+        self.has_any_waiting(listener.number)
+    }
+
+    /// Returns whether a connection waits for a listener of that number, be it one that is closed.
+    pub fn has_any_waiting(&self, listener: u16) -> bool {
+        let queue = self.signals.queue(listener);
         queue.is_some_and(|queue| !queue.is_empty())
     }
 
     /// Takes a connection from the queue of a listener that was closed, so that it can be
     /// refused: whatever listener its record names.
     pub fn take_any(&self, listener: u16, process: u16) -> Option<ConnectionId> {
-        self.signals.queue(listener)?.take(|connection| {
-            let taker = &self.ends.end(connection.number).state.taker;
-            accept_queue::claim(taker, connection.generation, process)
-        })
+        let queue = self.signals.queue(listener)?;
+        queue.take(|connection| self.claim(connection, process))
     }
 
     /// Has a waiter of this node told of a listener's connections, while it sleeps.

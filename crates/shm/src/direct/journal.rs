@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use super::audience::WaiterNumber;
 use super::bank::{
-    AUDIENCE_BITS, AUDIENCES, CHARGED_WORD, CONNECTIONS, JOURNAL_LEN, JOURNAL_LINES, JournalLine, Kind,
+    AUDIENCE_OWNERS, AUDIENCES, CHARGED_WORD, CONNECTIONS, JOURNAL_LEN, JOURNAL_LINES, JournalLine, Kind,
     LOCAL_LINES, LocalLine, PORT_LINES, PROCESSES, PortLine, THREADS, WAITERS,
 };
 use super::lock::ThreadNumber;
 use super::memory::{Memory, MemoryError};
 use crate::Access;
-use crate::futex::AtomicU64;
+use crate::futex::{AtomicU32, AtomicU64};
 
 /// Which side of a bank an end is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -240,6 +240,15 @@ impl Journal {
         self.charged().fetch_sub(bytes, Relaxed);
     }
 
+    /// Corrects the bytes that are charged: a thread that dies between a charge and the note of
+    /// it leaves too many. `count` adds up what all ends have noted. Returns `false` if a thread has
+    /// changed something meanwhile.
+    pub fn correct_charge(&self, count: impl FnOnce() -> u64) -> bool {
+        let before = self.charged().load(Acquire);
+        let exchanged = self.charged().compare_exchange(before, count(), AcqRel, Relaxed);
+        exchanged.is_ok()
+    }
+
     /// Bytes of rings that the node has in use.
     pub fn charged_bytes(&self) -> u64 {
         self.charged().load(Relaxed)
@@ -259,7 +268,13 @@ impl Journal {
         (process < PROCESSES).then(|| self.memory.line(PORT_LINES, process, PROCESSES))
     }
 
-    pub(super) fn audience_words(&self) -> &[AtomicU64; AUDIENCES / 64] {
-        self.memory.line(AUDIENCE_BITS, 0, 1)
+    /// Bitmaps that ends with more than four waiters have.
+    pub fn bitmaps_in_use(&self) -> usize {
+        let owners = self.bitmap_owners().iter();
+        owners.filter(|owner| owner.load(Relaxed) != 0).count()
+    }
+
+    pub(super) fn bitmap_owners(&self) -> &[AtomicU32; AUDIENCES] {
+        self.memory.line(AUDIENCE_OWNERS, 0, 1)
     }
 }

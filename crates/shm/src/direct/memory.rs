@@ -217,6 +217,8 @@ lines!(
 );
 // SAFETY: atomics.
 unsafe impl<const N: usize> Line for [crate::futex::AtomicU64; N] {}
+// SAFETY: atomics.
+unsafe impl<const N: usize> Line for [crate::futex::AtomicU32; N] {}
 
 fn identity(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
     let stat = fs::fstat(fd)?;

@@ -29,6 +29,8 @@ mod directory;
 #[cfg(not(loom))]
 mod end;
 #[cfg(not(loom))]
+mod ending;
+#[cfg(not(loom))]
 mod ends;
 #[cfg(not(loom))]
 mod half;

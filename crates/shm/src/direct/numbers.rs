@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::accept_queue::ConnectionId;
-use super::bank::{CONNECTIONS, READY_WORDS};
+use super::bank::{CONNECTIONS, READY_WORDS, USER_WORDS};
 use super::ends::Ends;
 
 /// An owner word, taken apart.
@@ -23,6 +23,7 @@ impl Ends {
     /// Each process begins elsewhere, so that they seldom want the same one.
     pub fn reserve(&self, process: u16) -> Option<ConnectionId> {
         let line = self.number_line();
+        self.note_user(process);
         let start = usize::from(process).wrapping_mul(7) % READY_WORDS;
         for index in (0..READY_WORDS).map(|at| (start + at) % READY_WORDS) {
             let mut found = line.taken[index].load(Relaxed);
@@ -31,7 +32,6 @@ impl Ends {
                 found |= 1 << bit;
                 let number = (index * 64) as u16 + bit as u16;
                 if let Some(connection) = self.reserve_number(number, process) {
-                    line.count.fetch_add(1, Relaxed);
                     line.taken[index].fetch_or(1 << bit, Relaxed);
                     return Some(connection);
                 }
@@ -66,7 +66,6 @@ impl Ends {
         if freed.is_err() {
             return false;
         }
-        self.number_line().count.fetch_sub(1, Relaxed);
         self.clear_bit(number);
         true
     }
@@ -78,18 +77,40 @@ impl Ends {
         word.fetch_and(!(1 << (number % 64)), Relaxed);
     }
 
-    /// Frees the numbers that a dead process had reserved without having begun a connection.
-    pub fn free_reserved(&self, process: u16) {
-        for number in 0..CONNECTIONS as u16 {
-            let state = &self.end(number).state;
-            let (generation, owner) = parts(state.owner.load(Acquire));
-            if owner == u32::from(process) && self.generation(number) != generation {
-                self.free(ConnectionId { number, generation });
-            } else if owner == 0 {
-                // The process may have died before it cleared the bit.
+    /// The numbers that a process has, with the generations that they have. Clears bits that a
+    /// process has left which died while it freed a number.
+    pub fn owned_by(&self, process: u16) -> impl Iterator<Item = ConnectionId> + '_ {
+        (0..CONNECTIONS as u16).filter_map(move |number| {
+            let (generation, owner) = parts(self.end(number).state.owner.load(Acquire));
+            if owner == 0 {
                 self.clear_bit(number);
             }
+            (owner == u32::from(process)).then_some(ConnectionId { number, generation })
+        })
+    }
+
+    /// Notes that a process opens or accepts connections of the bank. Precedes the first one.
+    #[inline]
+    pub(super) fn note_user(&self, process: u16) {
+        let word = &self.number_line().users[usize::from(process) / 64 % USER_WORDS];
+        let bit = 1 << (process % 64);
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, AcqRel);
         }
+    }
+
+    /// Forgets that a process has opened or accepted connections of the bank. Returns whether it
+    /// had. For the engine, after the end of the process.
+    pub fn forget_user(&self, process: u16) -> bool {
+        let word = &self.number_line().users[usize::from(process) / 64 % USER_WORDS];
+        let bit = 1 << (process % 64);
+        word.load(Acquire) & bit != 0 && word.fetch_and(!bit, AcqRel) & bit != 0
+    }
+
+    /// Whether a process has a number in the connection's generation.
+    pub(super) fn is_owned_by(&self, connection: ConnectionId, process: u16) -> bool {
+        let owner = self.end(connection.number).state.owner.load(Acquire);
+        owner == word(connection.generation, process.into())
     }
 
     /// The process that has a number; `None` if it is free.
@@ -122,9 +143,10 @@ impl Ends {
         })
     }
 
-    /// Numbers that are reserved or in use. A guess if a process has died.
+    /// Numbers that are reserved or in use; a guess while others change that.
     pub fn in_use(&self) -> usize {
-        self.number_line().count.load(Relaxed) as usize
+        let words = self.number_line().taken.iter();
+        words.map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
 }
 
@@ -154,20 +176,23 @@ mod tests {
     }
 
     #[test]
-    fn number_reserved_by_a_dead_process_is_freed() {
+    fn numbers_of_a_process_are_found_and_bits_of_free_ones_cleared() {
         let ends = Ends::create("toehold-test", 1).unwrap();
-        let kept = ends.reserve(3).unwrap();
-        let begun = &ends.end(kept.number).state.generation;
-        begun.store(kept.generation.into(), Relaxed);
-        let lost = ends.reserve(3).unwrap();
+        let [one, other] = [(); 2].map(|()| ends.reserve(3).unwrap());
+        ends.reserve(4).unwrap();
         // Killed when it had freed one, before the bit was cleared.
         ends.number_line().taken[9].store(u64::MAX, Relaxed);
-        ends.free_reserved(4);
-        assert!(ends.owner(lost.number).is_some());
-        ends.free_reserved(3);
-        assert_eq!((ends.owner(lost.number), ends.in_use()), (None, 1));
-        assert!(ends.owner(kept.number).is_some());
-        assert_eq!(ends.number_line().taken[9].load(Relaxed), 0);
+        assert_eq!(ends.owned_by(3).collect::<Vec<_>>(), [one, other]);
+        assert_eq!((ends.in_use(), ends.number_line().taken[9].load(Relaxed)), (3, 0));
+    }
+
+    #[test]
+    fn process_that_reserves_numbers_uses_the_bank_until_it_is_forgotten() {
+        let ends = Ends::create("toehold-test", 1).unwrap();
+        let last = crate::direct::PROCESSES as u16 - 1;
+        ends.reserve(last).unwrap();
+        assert!(!ends.forget_user(63) && !ends.forget_user(last - 1));
+        assert!(ends.forget_user(last) && !ends.forget_user(last));
     }
 
     #[test]

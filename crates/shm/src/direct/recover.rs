@@ -53,6 +53,7 @@ impl Bank {
         let word = &own.state.arm_lock;
         if take_from_dead(word, dead, thread) {
             taken += 1;
+            super::bitmaps::keep_of_dead(&self.waiters, dead, &end.arming());
             // It may have stored a mark without the generation. All that wait look again.
             end.arming().read(0);
             end.arming().room(0);
@@ -62,6 +63,24 @@ impl Bank {
         end.tell_always();
         self.tell_own(&end);
         Ok(taken)
+    }
+
+    /// Tells this node's waiters that sleep for a listener to look there, as
+    /// [`Bank::tell_listener`] tells those of the peer: after a death, since the process may have been
+    /// told of a connection instead of another one.
+    pub fn tell_own_listener(&self, listener: u16) {
+        let Some(watch) = self.waiters.directory().watch_line(listener) else {
+            return;
+        };
+        let tell = |waiter| {
+            self.signals.ready(waiter).set_listener(listener);
+            self.waiters.ring(waiter)
+        };
+        super::handle::for_each_waiter(&watch.all, |waiter| {
+            tell(waiter);
+            false
+        });
+        super::handle::for_each_waiter(&watch.exclusive, tell);
     }
 
     /// Tells this node's own waiters of an end to look there.

@@ -41,6 +41,13 @@ pub(super) fn end_dead_sleep(sleep: &AtomicU64) {
     });
 }
 
+/// The end of all sleeps of a waiter that is given out anew.
+pub(super) fn end_all_sleeps(sleep: &AtomicU64) {
+    let _ = sleep.fetch_update(AcqRel, Relaxed, |word| {
+        is_asleep(word).then_some((word & !SLEEPERS).wrapping_add(NEXT))
+    });
+}
+
 /// Rings a waiter, if a thread sleeps there that was not rung for. After a fence that follows
 /// what there is to see. Returns whether it has rung.
 #[inline]
@@ -90,5 +97,9 @@ mod tests {
         assert!(!is_asleep(after));
         end_dead_sleep(&sleep);
         assert_eq!(sleep.load(Relaxed), after);
+        (0..3).for_each(|_| begin_sleep(&sleep));
+        let asleep = sleep.load(Relaxed);
+        end_all_sleeps(&sleep);
+        assert!(!is_asleep(sleep.load(Relaxed)) && sleep.load(Relaxed) > asleep);
     }
 }

@@ -124,6 +124,8 @@ impl Waiters {
                 WaiterKind::Thread => 0,
                 WaiterKind::Instance => HAS_BITS,
             };
+            // A thread that has died here may have left a sleeper that is none.
+            waiter::end_all_sleeps(&self.line(waiter).sleep);
             self.line(waiter).outer.store(0, Relaxed);
             self.line(waiter).bell.store(bell, Release);
             Some(waiter)
@@ -208,9 +210,11 @@ impl Waiters {
         for signals in signals {
             sleep.add(&signals.bell_line(waiter).bell);
         }
-        let asleep = &self.journal.line(thread).asleep;
-        asleep.store(u64::from(waiter.get()) + 1, Relaxed);
         waiter::begin_sleep(&self.line(waiter).sleep);
+        // While the journal says so, the thread is counted. One that dies just before leaves a sleeper
+        // too many, which is rung for nothing; one too few would not be rung.
+        let asleep = &self.journal.line(thread).asleep;
+        asleep.store(u64::from(waiter.get()) + 1, Release);
         sleep
     }
 
@@ -239,19 +243,23 @@ impl Waiters {
         collect: impl FnOnce() -> R,
     ) -> Result<R, Reentered> {
         let local = self.local(waiter);
-        lock(&local.lock, thread)?;
         let collecting = &self.journal.line(thread).collecting;
-        collecting.store(u64::from(waiter.get()) + 1, Relaxed);
-        let collected = collect();
-        collecting.store(0, Release);
-        unlock_and_fence(&local.lock);
-        Ok(collected)
+        // Before the lock, so that no lock of a dead thread is unknown.
+        let interrupted = collecting.swap(u64::from(waiter.get()) + 1, AcqRel);
+        let collected = lock(&local.lock, thread).map(|()| {
+            let collected = collect();
+            unlock_and_fence(&local.lock);
+            collected
+        });
+        collecting.store(interrupted, Release);
+        collected
     }
 
-    /// Ends what a dead thread has left at waiters: its sleep, and the lock of those that
-    /// collect. Returns the waiters whose bits have to be set again, since the thread may have
+    /// Ends what a dead thread has left at waiters: its sleep, the lock of those that collect, and
+    /// bitmaps. After [`Bank::recover`](super::Bank::recover) of each end at which it was. Returns the waiters whose bits have to be set again, since the thread may have
     /// taken some, and that have to be rung, since it may have been rung instead of another.
     pub fn recover(&self, dead: ThreadNumber, thread: ThreadNumber) -> [Option<WaiterNumber>; 2] {
+        super::bitmaps::free_of_dead(self, dead);
         let line = self.journal.line(dead);
         let named = |word: u64| WaiterNumber::new(u16::try_from(word.checked_sub(1)?).ok()?);
         let asleep = named(line.asleep.swap(0, AcqRel));
@@ -354,9 +362,9 @@ fn woken(slept: Result<(), Errno>) -> Woken {
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        waiter::end_sleep(&self.waiters.line(self.waiter).sleep);
         let asleep = &self.waiters.journal.line(self.thread).asleep;
         asleep.store(0, Release);
+        waiter::end_sleep(&self.waiters.line(self.waiter).sleep);
     }
 }
 

@@ -7,6 +7,7 @@
 mod closer;
 mod closing;
 mod listing;
+mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -21,7 +22,7 @@ use toehold_shm::direct::{
     WaiterNumber, Waiters,
 };
 
-use self::closer::Closer;
+use self::closer::{Closer, What};
 use crate::control::Counter;
 use crate::description::Descriptions;
 use crate::direct::{
@@ -306,12 +307,24 @@ impl Banks {
         let held: BTreeSet<u16> = descriptions.direct_ends().map(|end| end.slot).collect();
         let table = &self.table;
         state.banks.retain(|slot, kept| {
-            let stays = !kept.entry.is_gone || held.contains(slot);
+            // What no holder stands for is closed by the engine, which gives ports and memory back.
+            let stays = !kept.entry.is_gone || held.contains(slot) || self.has_left(&kept.bank);
             if !stays {
                 table.clear(*slot);
             }
             stays
         });
+    }
+
+    /// Has the connections of a bank closed whose peer has gone and which no process has an end of.
+    /// Returns `false` if there are none.
+    fn has_left(&self, bank: &Arc<Bank>) -> bool {
+        let mut left = false;
+        for connection in bank.ends.connections() {
+            self.close(bank, connection, What::Close);
+            left = true;
+        }
+        left
     }
 
     /// What is counted of direct connections.

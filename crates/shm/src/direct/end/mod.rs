@@ -13,7 +13,6 @@ pub use waiting::{ArmError, Look, Wish};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::accept_queue::ConnectionId;
-use super::audience::Audience;
 use super::bank::{Class, EndLines};
 use super::bitmaps;
 use super::byte_ring::ByteRing;
@@ -79,7 +78,9 @@ impl<'a> End<'a> {
     /// is over, but its memory may not have been given back yet.
     pub(super) fn begin(&self, thread: ThreadNumber, beginning: &Beginning) -> Result<(), BeginError> {
         self.with_writer(thread, Step::Open, || {
-            self.release_under_lock();
+            self.bank.release_rings(self.id.number);
+            // A waiter may have joined after the close of the connection before.
+            self.release_audience(thread)?;
             let journal = self.bank.journal();
             // While rings take less than half of what they may, a connection begins with 16 KiB.
             let bound = self.bank.payload_bound;
@@ -233,18 +234,22 @@ impl<'a> End<'a> {
                 true => self.reset(thread)?,
                 false => self.shut_write(thread)?,
             }
+            self.release_audience(thread)?;
             let closed = &self.arming.arm.closed;
             closed.store(self.id.generation.into(), Release);
-            self.release_audience();
             Ok(())
         })
     }
 
-    fn release_audience(&self) {
-        if let Some(bitmap) = self.arming.audience().bitmap() {
-            self.arming.set_audience(Audience::NONE);
-            bitmaps::release(&self.bank.waiters, bitmap);
+    fn release_audience(&self, thread: ThreadNumber) -> Result<(), Reentered> {
+        if self.arming.audience().bitmap().is_none() {
+            return Ok(());
         }
+        let word = &self.own.state.arm_lock;
+        lock(word, thread)?;
+        bitmaps::take_back(&self.bank.waiters, thread, &self.arming);
+        unlock_and_fence(word);
+        Ok(())
     }
 
     /// Whether both sides have closed the connection: its number and memory are free.
@@ -261,25 +266,29 @@ impl<'a> End<'a> {
     ///
     /// If a signal handler has interrupted a call of the same thread.
     pub fn release(&self, thread: ThreadNumber) -> Result<bool, Reentered> {
+        self.release_if(thread, || self.is_over())
+    }
+
+    /// As [`release`](End::release), if the peer's node has ended, which closes nothing any more:
+    /// that this side has closed the connection will do.
+    ///
+    /// # Errors
+    ///
+    /// If a signal handler has interrupted a call of the same thread.
+    pub fn release_without_peer(&self, thread: ThreadNumber) -> Result<bool, Reentered> {
+        self.release_if(thread, || self.bank.has_closed(self.id))
+    }
+
+    fn release_if(&self, thread: ThreadNumber, is_over: impl FnOnce() -> bool) -> Result<bool, Reentered> {
         self.with_writer(thread, Step::Close, || {
             let generation = self.own.state.generation.load(Relaxed);
-            let is_ours = generation == self.id.generation.into() && self.is_over();
+            let is_ours = generation == self.id.generation.into() && is_over();
             if is_ours {
-                self.release_under_lock();
+                self.bank.release_rings(self.id.number);
                 self.own.state.generation.store(0, Release);
             }
             is_ours
         })
-    }
-
-    /// Small rings keep their pages for the next connection of the number, see
-    /// [`Bank::trim`](super::Bank::trim).
-    fn release_under_lock(&self) {
-        let charged = self.own.writer.charged.swap(0, Relaxed);
-        if charged >> (Class::K16 as u64 + 1) != 0 {
-            self.bank.half.release_pages(self.id.number);
-        }
-        self.bank.journal().discharge(charged_bytes(charged));
     }
 
     pub(super) fn trim(&self, thread: ThreadNumber) -> Result<bool, Reentered> {
@@ -296,12 +305,4 @@ impl<'a> End<'a> {
     pub(super) fn arming(&self) -> Arming<'a> {
         self.arming
     }
-}
-
-fn charged_bytes(charged: u64) -> u64 {
-    let classes = Class::ALL.into_iter();
-    classes
-        .filter(|&class| charged & 1 << class as u64 != 0)
-        .map(Class::bytes)
-        .sum()
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::End;
-use crate::direct::audience::{Audience, WaiterNumber};
+use crate::direct::audience::WaiterNumber;
 use crate::direct::bank::Class;
 use crate::direct::bitmaps;
 use crate::direct::journal::Step;
@@ -120,7 +120,7 @@ impl End<'_> {
         let begun = journal.begin(thread, self.bank.place(self.id.number), Step::Arm);
         let word = &self.own.state.arm_lock;
         let armed = lock(word, thread).map_err(ArmError::from).and_then(|()| {
-            let joined = self.join(waiter);
+            let joined = self.join(thread, waiter);
             if let Ok(is_alone) = joined {
                 self.set_marks(wish, is_alone);
             }
@@ -168,7 +168,7 @@ impl End<'_> {
     }
 
     /// Makes a waiter one of the audience. Returns whether it is alone there.
-    fn join(&self, waiter: WaiterNumber) -> Result<bool, ArmError> {
+    fn join(&self, thread: ThreadNumber, waiter: WaiterNumber) -> Result<bool, ArmError> {
         let waiters = &self.bank.waiters;
         let audience = self.arming.audience();
         if let Some(bitmap) = audience.bitmap() {
@@ -178,15 +178,10 @@ impl End<'_> {
         // A thread that is awake waits nowhere, and comes again when it does.
         let kept =
             audience.retain(|other| other == waiter || waiters.has_bits(other) || waiters.is_asleep(other));
-        let joined = match kept.with(waiter) {
-            Some(joined) => joined,
-            None => {
-                let bitmap = bitmaps::claim(waiters).ok_or(ArmError::Audience)?;
-                kept.waiters()
-                    .chain([waiter])
-                    .for_each(|member| bitmaps::set(waiters, bitmap, member));
-                Audience::in_bitmap(bitmap)
-            }
+        let Some(joined) = kept.with(waiter) else {
+            let members = kept.waiters().chain([waiter]);
+            let given = bitmaps::give(waiters, thread, &self.arming, members);
+            return given.then_some(false).ok_or(ArmError::Audience);
         };
         if joined != audience {
             self.arming.set_audience(joined);

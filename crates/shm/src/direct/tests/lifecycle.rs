@@ -104,19 +104,13 @@ fn connections_of_a_listener_that_closes_are_refused_or_the_offerer_is_told() {
 }
 
 #[test]
-fn connection_for_another_listener_is_not_taken() {
+fn connection_whose_record_is_of_another_generation_is_not_taken() {
     let pair = Pair::new();
     let client = pair.begin(MOST_WINDOW);
-    let mut record = pair
-        .opening
-        .half
-        .record(client.id().number, client.id().generation)
-        .unwrap();
-    record.listener = Some(ListenerId {
-        generation: pair.found.listener.generation + 1,
-        ..pair.found.listener
-    });
-    pair.opening.half.set_record(client.id().number, &record);
+    let ConnectionId { number, generation } = client.id();
+    let mut record = pair.opening.half.record(number, generation).unwrap();
+    record.generation += 1;
+    pair.opening.half.set_record(number, &record);
     pair.opening.offer(client.id(), &pair.found).unwrap();
     assert!(pair.accept(1).is_none());
     assert!(

@@ -1,5 +1,6 @@
 //! Tests of direct connections on real memory: two nodes in one process.
 
+mod ending;
 mod hostile;
 mod lifecycle;
 mod memory;

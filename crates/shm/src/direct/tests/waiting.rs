@@ -132,13 +132,7 @@ fn each_of_six_waiters_of_an_end_is_told() {
     pair.sends(&client, b"x").unwrap();
     assert_eq!(collected(&pair, waiters[0]).len(), 1);
     assert_eq!(collected(&pair, waiters[5]).len(), 0);
-    let bitmaps = || {
-        let words = pair.server.waiters.journal().audience_words();
-        words
-            .iter()
-            .map(|word| word.load(Relaxed).count_ones())
-            .sum::<u32>()
-    };
+    let bitmaps = || pair.server.waiters.journal().bitmaps_in_use();
     assert_eq!(bitmaps(), 1);
     server.close(pair.server.thread, false).unwrap();
     assert_eq!(bitmaps(), 0, "the bitmap is free with the end");

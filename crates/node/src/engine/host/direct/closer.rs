@@ -5,22 +5,22 @@
 //! takes locks from the dead.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use toehold_shm::direct::{Beginning, ConnectionId, Record, ThreadNumber};
+use toehold_shm::direct::{ConnectionId, Record, ThreadNumber};
 
-use super::Banks;
+use super::upkeep::Upkeep;
+use super::{Banks, ENGINE};
 use crate::direct::{Bank, Closing, close, free_if_over};
 
 /// Closed ends that are looked at in one go.
 const REAPS: usize = 256;
 
-/// When to look again at ends whose other sides are still to be closed.
-const AGAIN: Duration = Duration::from_millis(50);
-
-/// Bytes that the other side of a connection may write that is refused: it is reset at once.
-const WINDOW: u64 = 4096;
+/// When to look again at ends whose other sides are still to be closed: at first, and after many
+/// looks in vain.
+const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 /// What is to be done with an end.
 #[derive(Debug)]
@@ -35,10 +35,13 @@ pub(super) enum What {
     /// Its last holder is gone.
     Close,
     Reset,
-    /// This side's end was not made: it is made, and reset.
+    /// This side's end was not made: the connection is refused.
     Refuse,
-    /// It was closed: only its other side is awaited.
-    Await,
+    /// A process has died that had reserved the number, and has offered no connection.
+    Abandon,
+    /// A process has died that was offering the connection: it is offered again, and closed, so that
+    /// the other side ends it whether it has taken it or not.
+    Settle,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +57,12 @@ pub(super) struct Closer {
     queue: Mutex<Queue>,
     changed: Condvar,
     closing: Closing,
+    /// Connections that are still to be offered, since their queues were full.
+    unsettled: Mutex<Vec<(Arc<Bank>, ConnectionId)>>,
+    /// Whether a process has died that may have charged memory without having noted that.
+    pub(super) has_drifted: AtomicBool,
+    /// No listener from this number on was ever closed.
+    pub(super) listeners: AtomicU16,
 }
 
 impl Closer {
@@ -63,11 +72,22 @@ impl Closer {
             queue: Mutex::default(),
             changed: Condvar::new(),
             closing: Closing::default(),
+            unsettled: Mutex::default(),
+            has_drifted: AtomicBool::new(false),
+            listeners: AtomicU16::new(0),
         }
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, Vec<(Arc<Bank>, ConnectionId)>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn awaits_nothing(&self) -> bool {
+        self.closing.len() == 0 && self.unsettled().is_empty()
     }
 
     pub(super) fn push(&self, task: Task) {
@@ -76,7 +96,7 @@ impl Closer {
     }
 
     /// The next task; `None` after a while without one. The error is the end.
-    fn next(&self) -> Result<Option<Task>, ()> {
+    fn next(&self, again: Duration) -> Result<Option<Task>, ()> {
         let mut queue = self.lock();
         loop {
             if queue.is_over {
@@ -85,17 +105,13 @@ impl Closer {
             if let Some(task) = queue.tasks.pop_front() {
                 return Ok(Some(task));
             }
-            queue = match self.closing.len() {
-                0 => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                _ => {
-                    let waited = self.changed.wait_timeout(queue, AGAIN);
-                    let (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
-                    if timed_out.timed_out() {
-                        return Ok(None);
-                    }
-                    queue
-                }
-            };
+            let timeout = if self.awaits_nothing() { AGAIN[1] } else { again };
+            let waited = self.changed.wait_timeout(queue, timeout);
+            let (changed, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timed_out.timed_out() {
+                return Ok(None);
+            }
+            queue = changed;
         }
     }
 }
@@ -103,12 +119,46 @@ impl Closer {
 impl Banks {
     /// Closes what is to be closed, until the end of this life of the node.
     pub(in crate::engine::host) fn run_closer(&self) {
-        while let Ok(task) = self.closer.next() {
+        let mut again = AGAIN[0];
+        let mut upkeep = Upkeep::default();
+        let mut upkeep_at = Instant::now() + AGAIN[1];
+        while let Ok(task) = self.closer.next(again) {
+            if Instant::now() >= upkeep_at {
+                self.keep_up(&mut upkeep);
+                upkeep_at = Instant::now() + AGAIN[1];
+            }
             match task {
-                Some(task) => self.carry_out(task),
-                None => self.closer.closing.reap(self.closer.thread, &self.ports, REAPS),
+                Some(task) => {
+                    self.carry_out(task);
+                    again = AGAIN[0];
+                }
+                None => {
+                    self.settle_all();
+                    self.reap();
+                    again = (2 * again).min(AGAIN[1]);
+                }
             }
         }
+    }
+
+    pub(super) fn thread(&self) -> ThreadNumber {
+        self.closer.thread
+    }
+
+    pub(super) fn free_if_over(&self, bank: &Bank, connection: ConnectionId) -> bool {
+        let is_there = self.is_there(bank);
+        free_if_over(self.thread(), bank, connection, &self.ports, is_there)
+    }
+
+    fn reap(&self) {
+        let is_there = |bank: &Bank| self.is_there(bank);
+        let thread = self.closer.thread;
+        self.closer.closing.reap(thread, &self.ports, REAPS, is_there);
+    }
+
+    /// Whether the other side of a bank is there: otherwise it closes nothing any more.
+    fn is_there(&self, bank: &Bank) -> bool {
+        self.table.is_there(bank.slot(), bank.generation())
     }
 
     /// Ends [`Banks::run_closer`], unless it waits for a lock of a process.
@@ -128,17 +178,36 @@ impl Banks {
             What::Close => close(thread, &bank, connection, false),
             What::Reset => close(thread, &bank, connection, true),
             What::Refuse => self.refuse(&bank, connection),
-            What::Await => {}
+            What::Abandon => {
+                let _ = bank.abandon(thread, connection, ENGINE);
+                return;
+            }
+            What::Settle => {
+                if bank.offer_again(connection).is_err() {
+                    self.closer.unsettled().push((Arc::clone(&bank), connection));
+                }
+                close(thread, &bank, connection, false);
+            }
         }
-        // The other side of a bank whose peer has gone closes nothing any more.
-        let is_there = self.table.is_there(bank.slot(), bank.generation());
-        if is_there && !free_if_over(thread, &bank, connection, &self.ports) {
+        if !self.free_if_over(&bank, connection) {
             self.closer.closing.push(&bank, connection);
         }
     }
 
+    /// Offers what could not be offered before. If the other side has answered, the first offer was
+    /// made.
+    fn settle_all(&self) {
+        let mut unsettled = self.closer.unsettled();
+        unsettled.retain(|(bank, connection)| {
+            self.is_there(bank) && !bank.is_answered(*connection) && bank.offer_again(*connection).is_err()
+        });
+    }
+
     fn refuse(&self, bank: &Arc<Bank>, connection: ConnectionId) {
+        let thread = self.closer.thread;
         let Some(theirs) = bank.peer.record(connection.number, connection.generation) else {
+            // The other side waits for no answer. The process may have begun the end.
+            let _ = bank.discard(thread, connection.number);
             return;
         };
         let record = Record {
@@ -147,13 +216,7 @@ impl Banks {
             listener: None,
             ..theirs
         };
-        let beginning = Beginning {
-            record,
-            window: WINDOW,
-        };
-        let thread = self.closer.thread;
-        if bank.begin(thread, connection.number, &beginning).is_ok() {
-            close(thread, bank, connection, true);
-        }
+        // The closing thread runs no signal handler that could have interrupted it.
+        let _ = bank.refuse(thread, connection.number, &record);
     }
 }

@@ -1,18 +1,17 @@
 //! What the engine closes: ends that no process has any more, connections that wait at closed
 //! listeners, and what a process was doing with direct connections when it died.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashSet;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
-use toehold_shm::direct::{
-    ConnectionId, LISTENERS, Side, Step, ThreadNumber, WAITERS, WaiterNumber, unwatch,
-};
+use toehold_shm::direct::{ConnectionId, Side, Step, ThreadNumber, WAITERS, WaiterNumber, unwatch};
 
 use super::closer::{Task, What};
 use super::{Banks, ENGINE};
 use crate::description::Descriptions;
-use crate::direct::{Bank, DirectEnd, find_listed};
+use crate::direct::{Bank, DirectEnd};
 use crate::shard::Shard;
 
 impl Banks {
@@ -20,7 +19,7 @@ impl Banks {
         self.lock().banks.get(&slot).map(|kept| Arc::clone(&kept.bank))
     }
 
-    fn all(&self) -> Vec<Arc<Bank>> {
+    pub(super) fn all(&self) -> Vec<Arc<Bank>> {
         let state = self.lock();
         state.banks.values().map(|kept| Arc::clone(&kept.bank)).collect()
     }
@@ -46,7 +45,7 @@ impl Banks {
         }
     }
 
-    fn close(&self, bank: &Arc<Bank>, connection: ConnectionId, what: What) {
+    pub(super) fn close(&self, bank: &Arc<Bank>, connection: ConnectionId, what: What) {
         self.closer.push(Task {
             bank: Arc::clone(bank),
             connection,
@@ -61,6 +60,7 @@ impl Banks {
             return;
         };
         for number in published.withdrawn() {
+            self.closer.listeners.fetch_max(number + 1, Release);
             for bank in self.all() {
                 self.refuse_all(&bank, number);
             }
@@ -96,40 +96,54 @@ impl Banks {
         let Some(dead) = NonZeroU16::new(process) else {
             return;
         };
-        let journal = self.own.waiters.journal();
-        let threads: Vec<ThreadNumber> = journal.threads_of(dead).collect();
-        if threads.is_empty() {
-            // It has never used a direct connection.
-            return;
+        let steps = self.end_steps(dead);
+        self.forget_waiters(dead);
+        if !steps.0.is_empty() {
+            // It may have charged memory without having noted that.
+            self.closer.has_drifted.store(true, Release);
         }
-        let mut steps = HashMap::new();
-        for &thread in &threads {
+        let mut accepted = false;
+        let mut held = None;
+        for bank in self.all() {
+            if !bank.ends.forget_user(process) {
+                continue;
+            }
+            let held = held.get_or_insert_with(|| Held::of(descriptions));
+            match bank.side {
+                Side::Opening => self.bury_opened(&bank, process, held, &steps),
+                Side::Accepting => {
+                    self.bury_taken(&bank, process, held, &steps);
+                    accepted = true;
+                }
+            }
+        }
+        if accepted {
+            self.tell_listeners();
+        }
+        // Those of connections that others have, or that are still to be closed, are the engine's.
+        for port in self.ports.of(process) {
+            self.ports.free(port, process);
+        }
+    }
+
+    /// Takes the locks that a dead process's threads have, ends their waits, and frees their lines of
+    /// the journal. Returns what they were doing.
+    fn end_steps(&self, dead: NonZeroU16) -> Steps {
+        let journal = self.own.waiters.journal();
+        let mut steps = Steps::default();
+        let threads: Vec<ThreadNumber> = journal.threads_of(dead).collect();
+        for thread in threads {
             for (place, step) in journal.found(thread) {
                 let Some(bank) = self.bank(place.bank as u16) else {
                     continue;
                 };
                 let _ = bank.recover(place.number, thread, self.thread);
-                // A connection's own step counts, and not that of what was to be taken.
-                let known = steps.entry((bank.slot(), place.number)).or_insert(step);
-                if step == Step::Offer || step == Step::Open {
-                    *known = step;
-                }
+                steps.0.insert((bank.slot(), place.number, step));
             }
             self.end_waits(thread);
             journal.free(thread);
         }
-        self.forget_waiters(dead);
-        let held: BTreeSet<(u16, u16, u32)> = descriptions
-            .direct_ends()
-            .map(|end| (end.slot, end.number, end.generation))
-            .collect();
-        for bank in self.all() {
-            match bank.side {
-                Side::Opening => self.bury_opened(&bank, process, &held, &steps),
-                Side::Accepting => self.bury_taken(&bank, process, &held, &steps),
-            }
-        }
-        self.bury_ports(process);
+        steps
     }
 
     /// Ends a dead thread's sleep, and has others look at what it may have been told of.
@@ -146,116 +160,88 @@ impl Banks {
     /// Frees the waiters of a dead process.
     fn forget_waiters(&self, dead: NonZeroU16) {
         let waiters = &self.own.waiters;
+        let listeners = waiters.directory().listener_numbers();
         let all = (0..WAITERS as u16).filter_map(WaiterNumber::new);
         for waiter in all.filter(|waiter| waiters.process(*waiter) == Some(dead)) {
-            (0..LISTENERS as u16).for_each(|listener| unwatch(waiters, listener, waiter));
+            (0..listeners).for_each(|listener| unwatch(waiters, listener, waiter));
             waiters.free(waiter);
+        }
+    }
+
+    /// Tells sleepers of each listener that has connections: a process has died that may have been
+    /// told of them.
+    fn tell_listeners(&self) {
+        let listeners = self.own.waiters.directory().listener_numbers();
+        let accepting = self.all().into_iter().filter(|bank| bank.side == Side::Accepting);
+        for bank in accepting {
+            let waiting = (0..listeners).filter(|&listener| bank.has_any_waiting(listener));
+            waiting.for_each(|listener| bank.tell_own_listener(listener));
         }
     }
 
     /// Connections that the process has opened: of those that a holder stands for, only the owner
     /// changes. One that may have been offered is offered again, so that the other side closes it.
-    fn bury_opened(
-        &self,
-        bank: &Arc<Bank>,
-        process: u16,
-        held: &BTreeSet<(u16, u16, u32)>,
-        steps: &HashMap<(u16, u16), Step>,
-    ) {
-        bank.ends.free_reserved(process);
-        if bank.ends.in_use() == 0 {
-            return;
-        }
-        let connections: Vec<ConnectionId> = bank.ends.connections().collect();
-        for connection in connections {
-            let ConnectionId { number, generation } = connection;
-            if bank.ends.owner(number).map(u32::from) != Some(process.into()) {
+    fn bury_opened(&self, bank: &Arc<Bank>, process: u16, held: &Held, steps: &Steps) {
+        let owned: Vec<ConnectionId> = bank.ends.owned_by(process).collect();
+        for connection in owned {
+            let number = connection.number;
+            let was = |step| steps.0.contains(&(bank.slot(), number, step));
+            let is_begun = bank.ends.generation(number) == connection.generation;
+            if !is_begun || was(Step::Open) && !was(Step::Offer) {
+                // Its port is free at once, since no peer has heard of it.
+                bank.ends.set_owner(connection, ENGINE);
+                self.close(bank, connection, What::Abandon);
                 continue;
+            }
+            // The port first: a connection that the engine owns has one of the engine's.
+            if let Some(record) = bank.half.record(number, connection.generation) {
+                self.ports.hand_over(record.local.port(), process, ENGINE);
             }
             bank.ends.set_owner(connection, ENGINE);
-            if held.contains(&(bank.slot(), number, generation)) {
-                continue;
-            }
-            match steps.get(&(bank.slot(), number)) {
-                Some(Step::Offer) => self.settle_offer(bank, connection),
-                // It was offered and closed: only its other side is awaited.
-                None if bank.half.record(number, generation).is_some() => {
-                    self.close(bank, connection, What::Close);
-                }
-                _ => {
-                    bank.ends.free(connection);
-                }
+            match held.contains(bank, connection) {
+                true => {}
+                false if was(Step::Offer) => self.close(bank, connection, What::Settle),
+                // It may have been closed: then only its other side is awaited.
+                false => self.close(bank, connection, What::Close),
             }
         }
-    }
-
-    fn settle_offer(&self, bank: &Arc<Bank>, connection: ConnectionId) {
-        let record = bank.half.record(connection.number, connection.generation);
-        let found = record.and_then(|record| {
-            let found = find_listed(&bank.peer_directory, [record.local, record.remote])?;
-            (record.listener == Some(found.listener)).then_some(found)
-        });
-        if let Some(found) = found {
-            // A second offer of a connection is ignored. If the queue is full, the first one counts.
-            let _ = bank.offer(connection, &found);
-        }
-        self.close(bank, connection, What::Close);
     }
 
     /// Connections that the process has taken, and that no holder stands for.
-    fn bury_taken(
-        &self,
-        bank: &Arc<Bank>,
-        process: u16,
-        held: &BTreeSet<(u16, u16, u32)>,
-        steps: &HashMap<(u16, u16), Step>,
-    ) {
-        let was_taking = steps
-            .iter()
-            .any(|((slot, _), step)| *slot == bank.slot() && *step == Step::Take);
-        if !was_taking {
-            return;
-        }
+    fn bury_taken(&self, bank: &Arc<Bank>, process: u16, held: &Held, steps: &Steps) {
         let taken: Vec<ConnectionId> = bank.ends.taken_by(process).collect();
         for connection in taken {
-            let ConnectionId { number, generation } = connection;
-            if held.contains(&(bank.slot(), number, generation)) {
+            let number = connection.number;
+            if held.contains(bank, connection) {
                 continue;
             }
-            let is_begun = bank.ends.generation(number) == generation;
-            match (is_begun, steps.get(&(bank.slot(), number))) {
-                (true, Some(Step::Take)) => self.close(bank, connection, What::Reset),
-                // It was closed, and only its other side is awaited.
-                (true, _) => self.close(bank, connection, What::Await),
-                // It has ended, or its end was not begun when the process died. One that has ended
-                // ends again.
-                (false, _) => self.close(bank, connection, What::Refuse),
+            let was_taking = steps.0.contains(&(bank.slot(), number, Step::Take));
+            if bank.ends.generation(number) == connection.generation {
+                let what = if was_taking { What::Reset } else { What::Close };
+                self.close(bank, connection, what);
+            } else if !bank.has_closed(connection) {
+                self.close(bank, connection, What::Refuse);
             }
         }
     }
+}
 
-    /// The ports of a dead process: those of connections that others have stay taken.
-    fn bury_ports(&self, process: u16) {
-        let ports = self.ports.of(process);
-        if ports.is_empty() {
-            return;
-        }
-        let mut used = BTreeSet::new();
-        for bank in self.all().iter().filter(|bank| bank.side == Side::Opening) {
-            if bank.ends.in_use() == 0 {
-                continue;
-            }
-            let records = bank
-                .ends
-                .connections()
-                .filter_map(|connection| bank.half.record(connection.number, connection.generation));
-            used.extend(records.map(|record| record.local.port()));
-        }
-        for port in ports {
-            match used.contains(&port) {
-                true => self.ports.hand_over(port, ENGINE),
-                false => self.ports.free(port),
-            }
-        }
+/// What the threads of a dead process were doing: bank, number and step.
+#[derive(Debug, Default)]
+struct Steps(HashSet<(u16, u16, Step)>);
+
+/// The ends that holders stand for.
+#[derive(Debug)]
+struct Held(HashSet<(u16, u16, u32)>);
+
+impl Held {
+    fn of(descriptions: &Descriptions) -> Held {
+        let ends = descriptions.direct_ends();
+        Held(ends.map(|end| (end.slot, end.number, end.generation)).collect())
+    }
+
+    fn contains(&self, bank: &Bank, connection: ConnectionId) -> bool {
+        let ConnectionId { number, generation } = connection;
+        self.0.contains(&(bank.slot(), number, generation))
     }
 }
