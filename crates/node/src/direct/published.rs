@@ -275,6 +275,15 @@ impl Published {
     /// tells where a listener is bound, if it is open.
     pub(crate) fn mend(&mut self, bound: impl Fn(Event) -> Option<SocketAddr>) {
         self.directory.mend();
+        let is_known = |number: u16| {
+            let record = self.records.records.get(usize::from(number));
+            record.is_some_and(|record| record.state != FREE)
+        };
+        for number in self.directory.withdraw_unknown(is_known) {
+            if let Some(record) = self.record(number) {
+                (record.generation, record.state) = (0, WITHDRAWN);
+            }
+        }
         for parked in self.records.parked.iter_mut() {
             let is_open = parked.source != 0 && bound(Event::from_word(parked.source)).is_some();
             parked.source = if is_open { parked.source } else { 0 };
@@ -441,6 +450,21 @@ mod tests {
         published.publish(source(1), any, 7, &only);
         let found = peer.find(any, 0).unwrap().listing;
         assert_eq!((found.options & ONLY_IPV6, found.group), (ONLY_IPV6, 1));
+    }
+
+    #[test]
+    fn listener_published_by_a_process_that_was_killed_at_once_is_withdrawn() {
+        let Fixture { mut published, peer } = fixture();
+        published.publish(source(1), at(80), 7, &settings());
+        let number = published.listener_of(source(1)).unwrap().number;
+        // Killed before it had noted what the entry is of.
+        published.record(number).unwrap().state = FREE;
+        published.mend(|_| None);
+        assert_eq!(peer.find(at(80), 0), None);
+        assert_eq!(published.withdrawn(), [number]);
+        published.free(number);
+        published.publish(source(2), at(80), 7, &settings());
+        assert_eq!(published.listener_of(source(2)).unwrap().number, number);
     }
 
     #[test]
