@@ -1,7 +1,7 @@
 //! A list with a one-entry cache: the demux paper's §3.1.
 //!
-//! What was found last is looked at first, which serves trains of segments. All
-//! else costs half the list, and what there is not, all of it.
+//! A look-up examines the id found last first, which serves trains of segments. Any other id costs
+//! half the list on average, and an unknown tuple costs all of it.
 
 use toehold_shm::{Carver, OutOfMemory};
 
@@ -9,7 +9,7 @@ use super::chains::Chains;
 use super::{Demux, Full, Observer, Tuples};
 use crate::tuple::FourTuple;
 
-/// A list, and what was last found in it.
+/// A list and the id found last in it.
 #[derive(Debug)]
 pub struct Bsd {
     list: Chains,

@@ -3,28 +3,28 @@
 use toehold_shm::equal;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Ids in a bucket: what a line holds of tags of 16 bits and ids of 24.
+/// Ids in a bucket: a cache line holds this many tags of 16 bits and ids of 24 bits.
 pub(super) const WAYS: usize = 12;
 
-/// Most ids that a bucket can have turned away with tags that it counts together.
+/// Most displaced ids that a bucket counts for a group of tags.
 pub(super) const MOST_TURNED_AWAY: u32 = 15;
 
 /// All zeroes: an empty bucket.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Bucket {
-    /// 16 bits of the hash; 0: the place is free.
+    /// 16 bits of the hash; 0: the slot is free.
     tags: [u16; WAYS],
     low: [u16; WAYS],
     high: [u8; WAYS],
-    /// Eight numbers of four bits, by the lowest bits of tags: ids whose first bucket this is,
-    /// but which are elsewhere.
+    /// Eight counters of four bits, indexed by the lowest bits of a tag. Each counts ids whose
+    /// first bucket this is, but which lie elsewhere.
     turned_away: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// Places in a bucket, as bits.
+/// Slots of a bucket, as bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ways(u32);
 
@@ -49,7 +49,8 @@ impl Ways {
 }
 
 impl Bucket {
-    /// Ids with such a tag whose first bucket this is, but which are elsewhere.
+    /// The number of ids that lie elsewhere, whose first bucket this is and whose tag shares the
+    /// counter.
     #[inline]
     pub(super) fn turned_away(&self, tag: u16) -> u32 {
         self.turned_away >> Self::shift(tag) & MOST_TURNED_AWAY
@@ -60,12 +61,12 @@ impl Bucket {
         u32::from(tag % 8) * 4
     }
 
-    /// An id with this tag goes elsewhere whose first bucket this is.
+    /// Counts an id with this tag that goes elsewhere.
     pub(super) fn turn_away(&mut self, tag: u16) {
         self.turned_away = self.turned_away.wrapping_add(1 << Self::shift(tag));
     }
 
-    /// One that was is no more.
+    /// Counts an id with this tag as removed from elsewhere.
     pub(super) fn take_back(&mut self, tag: u16) {
         self.turned_away = self.turned_away.wrapping_sub(1 << Self::shift(tag));
     }
@@ -75,18 +76,18 @@ impl Bucket {
         u32::from(self.high[way]) << 16 | u32::from(self.low[way])
     }
 
-    /// The ids, in the order of their places.
+    /// The ids, in the order of their slots.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.taken().map(|way| self.id(way))
     }
 
-    /// The places with this tag.
+    /// The slots with this tag.
     #[inline]
     pub(super) fn matches(&self, tag: u16) -> Ways {
         Ways(equal(&self.tags, tag))
     }
 
-    /// The places that are not free.
+    /// The slots in use.
     pub(super) fn taken(&self) -> Ways {
         Ways(!self.matches(0).0 & ((1 << WAYS) - 1))
     }
@@ -102,7 +103,7 @@ impl Bucket {
         self.high[way] = (id >> 16) as u8;
     }
 
-    /// Whether it is as in a new table.
+    /// Whether the bucket is all zeroes, as in a new table.
     #[cfg(test)]
     pub(super) fn is_pristine(&self) -> bool {
         self.as_bytes().iter().all(|byte| *byte == 0)

@@ -1,8 +1,7 @@
-//! Lists of ids, as the paper's strategies have them.
+//! Linked lists of ids, as the paper's strategies use them.
 //!
-//! The links lie in a table of their own, by id, so that a list costs no memory
-//! that records do not have anyway. Lists are linked both ways, as BSD's are: who
-//! knows what he takes out need not look for it.
+//! The links lie in a table of their own, indexed by id, so that lists cost no memory beyond the
+//! table. Lists are doubly linked, as in BSD: removal of a known entry needs no search.
 
 use toehold_shm::{Carver, OutOfMemory, Steps, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -28,7 +27,7 @@ struct Link {
     previous: u32,
 }
 
-/// Chains of ids, each with room for one id that was found last.
+/// Chains of ids, each with a cache of the id found last.
 #[derive(Debug)]
 pub(super) struct Chains {
     len: Table<u32>,
@@ -51,7 +50,7 @@ impl Chains {
         })
     }
 
-    /// Takes all ids out, whatever somebody who died has left of the chains.
+    /// Removes all ids. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         self.len[0] = 0;
         self.heads.as_mut_bytes().fill(0);
@@ -64,12 +63,12 @@ impl Chains {
         self.heads.len()
     }
 
-    /// The number of ids in all of them.
+    /// The number of ids in all chains.
     pub(super) fn len(&self) -> u32 {
         self.len[0]
     }
 
-    /// Looks at what was last found in the chain, then at the chain.
+    /// Looks at the cached id of the chain, then searches the chain.
     #[inline]
     pub(super) fn lookup_cached<T: Tuples + ?Sized>(
         &mut self,
@@ -92,7 +91,7 @@ impl Chains {
         Some(id)
     }
 
-    /// Looks along the chain, of which what is found becomes the first.
+    /// Searches the chain and moves the entry found to its front.
     #[inline]
     pub(super) fn lookup_to_front<T: Tuples + ?Sized>(
         &mut self,
@@ -133,7 +132,7 @@ impl Chains {
         None
     }
 
-    /// Enters an id that is in no chain, as the first of one.
+    /// Inserts an id that is in no chain at the front of a chain.
     pub(super) fn insert(&mut self, chain: usize, id: u32) -> Result<(), Full> {
         if id as usize >= self.links.len() {
             return Err(Full);
@@ -143,7 +142,7 @@ impl Chains {
         Ok(())
     }
 
-    /// Takes an id out of the only chain it can be in. Says whether it was there.
+    /// Removes an id from the only chain that can hold it. Returns whether it was there.
     pub(super) fn remove(&mut self, chain: usize, id: u32) -> bool {
         let is_first = self.heads[chain].first == id + 1;
         if !is_first && self.links[id as usize].previous == 0 {

@@ -1,37 +1,37 @@
-//! Which strategy it is to be, and how people write that.
+//! The choice of a demultiplexing strategy, and its text form.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// Chains where nobody says how many: the demux paper's installation default.
+/// Chains of a strategy whose text names no number: the demux paper's installation default.
 pub const DEFAULT_CHAINS: u32 = 19;
 
-/// Most chains: as many as there can be connections.
+/// Most chains: as many as the most connections.
 pub const MAX_CHAINS: u32 = 1 << 24;
 
-/// Demultiplexing strategies. As text they are `bsd`, `move-to-front`, `sequent:19`,
-/// `hashed-move-to-front:19` and `flow-table`; chains may be left out.
+/// Demultiplexing strategies. Their text forms are `bsd`, `move-to-front`, `sequent:19`,
+/// `hashed-move-to-front:19` and `flow-table`. The number of chains may be omitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum DemuxStrategy {
     /// A list with a one-entry cache (demux paper §3.1).
     Bsd,
-    /// A list of which what is found comes to the front (§3.2).
+    /// A list that moves the entry found to its front (§3.2).
     MoveToFront,
     /// Hash chains, each with a one-entry cache (§3.3).
     Sequent {
         /// Number of chains.
         chains: u32,
     },
-    /// Hash chains of which what is found comes to the front (§3.4).
+    /// Hash chains that move the entry found to their front (§3.4).
     HashedMoveToFront {
         /// Number of chains.
         chains: u32,
     },
-    /// Buckets of a cache line, keyed hash.
+    /// Buckets of one cache line, found by a keyed hash.
     FlowTable,
 }
 
-/// No strategy is called so, or none has so many chains.
+/// The text names no strategy, or too many chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no strategy; choose bsd, move-to-front, sequent[:chains], hashed-move-to-front[:chains] or flow-table"
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strategies_are_read_and_written_alike() {
+    fn strategy_text_round_trips() {
         for (text, shown) in [
             ("bsd", "bsd"),
             ("move-to-front", "move-to-front"),

@@ -1,4 +1,4 @@
-//! The strategy that the configuration chose.
+//! The strategy chosen in the configuration.
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 
@@ -21,11 +21,11 @@ pub enum Chosen {
     Sequent(Sequent),
     /// Hash chains in the order of last use.
     HashedMoveToFront(HashedMoveToFront),
-    /// Buckets of a cache line.
+    /// Buckets of one cache line.
     FlowTable(FlowTable),
 }
 
-/// Does the same with whichever strategy it is.
+/// Makes one call on the chosen strategy.
 macro_rules! chosen {
     ($self:expr, $strategy:ident => $call:expr) => {
         match $self {
@@ -50,7 +50,7 @@ impl Chosen {
         }
     }
 
-    /// Makes an empty table, or attaches to the one there is.
+    /// Creates an empty table, or attaches to the existing one.
     pub fn create(
         carver: &mut Carver,
         strategy: DemuxStrategy,
@@ -113,22 +113,23 @@ impl Demux for Chosen {
     }
 }
 
-/// The strategy of a stack: it finds connections, whose ids are below a number, and with ids from
-/// there on the records that closed connections leave. What it has done is counted if that is
-/// wanted.
+/// The strategy of a stack. Ids below a number stand for connections; higher ids stand for the
+/// records that closed connections leave. It counts its work if the configuration asks for it.
 ///
-/// The flow table has both in the same buckets: a segment of either takes one look-up. The paper's
-/// strategies have the connections alone, as it counts them, and the records lie beside.
+/// The flow table keeps both kinds in the same buckets, so that any segment takes one look-up. The
+/// paper's strategies hold connections only, as the paper counts them; an index beside them holds
+/// the records.
 #[derive(Debug)]
 pub struct Demultiplexer {
     chosen: Chosen,
-    /// The first id of a record, and all records, where they are not with the connections.
+    /// The first id of a record and the index of all records, where the strategy does not hold
+    /// them.
     beside: Option<(u32, FlowIndex)>,
     counters: Option<Table<DemuxCounters>>,
 }
 
 impl Demultiplexer {
-    /// Bytes of a region that a strategy takes for so many connections and records.
+    /// Bytes of a region that a strategy takes for this many connections and records.
     pub fn bytes_needed(strategy: DemuxStrategy, connections: u32, records: u32) -> usize {
         let ids = match strategy {
             DemuxStrategy::FlowTable => Chosen::bytes_needed(strategy, connections + records),
@@ -137,7 +138,7 @@ impl Demultiplexer {
         ids + Table::<DemuxCounters>::bytes_needed(1)
     }
 
-    /// Those of them that connections do not touch, unless somebody attacks.
+    /// The part of [`Demultiplexer::bytes_needed`] that connections do not touch without an attack.
     pub fn bytes_in_reserve(strategy: DemuxStrategy, connections: u32) -> usize {
         match strategy {
             DemuxStrategy::FlowTable => FlowIndex::bytes_in_reserve(connections),
@@ -145,7 +146,7 @@ impl Demultiplexer {
         }
     }
 
-    /// Makes an empty table, or attaches to the one there is.
+    /// Creates an empty table, or attaches to the existing one.
     pub fn create(
         carver: &mut Carver,
         strategy: DemuxStrategy,
@@ -176,7 +177,7 @@ impl Demultiplexer {
     /// The id of a tuple, see [`Demux::lookup`].
     #[inline]
     pub fn lookup<T: Tuples + ?Sized>(&mut self, tuple: &FourTuple, tuples: &T) -> Option<u32> {
-        // What nobody has changed is decided here, in two branches that always go the same way.
+        // Two branches decide the default configuration here; they always go the same way.
         match (&mut self.chosen, &self.counters) {
             (Chosen::FlowTable(table), None) => table.lookup(tuple, tuples, &mut Unobserved),
             _ => self.lookup_otherwise(tuple, tuples),
@@ -200,7 +201,7 @@ impl Demultiplexer {
         self.chosen.guess_burst(wanted, guessed);
     }
 
-    /// Where an id is entered that is not a connection's.
+    /// The index that takes an id of a record.
     fn beside(&mut self, id: u32) -> Option<&mut FlowIndex> {
         self.beside
             .as_mut()
@@ -208,7 +209,7 @@ impl Demultiplexer {
             .map(|(_, beside)| beside)
     }
 
-    /// Enters an id, see [`Demux::insert`].
+    /// Inserts an id, see [`Demux::insert`].
     pub fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full> {
         match self.beside(id) {
             Some(beside) => beside.insert(id, tuples),
@@ -216,7 +217,7 @@ impl Demultiplexer {
         }
     }
 
-    /// Takes an id out, see [`Demux::remove`].
+    /// Removes an id, see [`Demux::remove`].
     pub fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool {
         match self.beside(id) {
             Some(beside) => beside.remove(id, tuples),
@@ -224,7 +225,7 @@ impl Demultiplexer {
         }
     }
 
-    /// Takes all ids out, see [`Demux::forget`].
+    /// Removes all ids, see [`Demux::forget`].
     pub fn forget(&mut self) {
         self.chosen.forget();
         if let Some((_, beside)) = &mut self.beside {
@@ -232,7 +233,7 @@ impl Demultiplexer {
         }
     }
 
-    /// What was done so far, if it is counted.
+    /// The work so far, if it is counted.
     pub fn counters(&self) -> Option<&DemuxCounters> {
         self.counters.as_ref().map(|counters| &counters[0])
     }

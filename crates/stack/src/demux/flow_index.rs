@@ -1,15 +1,15 @@
-//! Ids by keyed hash, a cache line a bucket.
+//! Ids by keyed hash, in buckets of one cache line.
 //!
-//! A bucket of 64 bytes holds up to twelve ids, each with 16 bits of its hash: one line decides
-//! where an id is, and nearly always that there is none. The tuples themselves lie elsewhere,
-//! see [`Tuples`].
+//! A bucket of 64 bytes holds up to twelve ids, each with 16 bits of its hash. One line tells where
+//! an id is, and nearly always that a tuple has none. The tuples themselves lie elsewhere, see
+//! [`Tuples`].
 //!
-//! The table begins small, so that the buckets of few connections stay in the caches, and
-//! doubles until it has what its capacity needs. It does so without a pause: a new
-//! [`Generation`] takes all that is entered from then on, and every insertion moves what is in
-//! one bucket of the former generation to it. The same happens, with another key in place of more
-//! buckets, when ids pile up as chance does not have it, which is to say that somebody knows the
-//! key. Until the former generation is empty, what is not in the new one is looked for there.
+//! The table begins small, so that the buckets of few connections stay in the caches. It doubles
+//! until it has the buckets that its capacity needs. Growth takes no pause: a new [`Generation`]
+//! takes all insertions from then on. Every insertion also moves the contents of one bucket of the
+//! former generation. If ids pile up far beyond chance, an attacker knows the key. Then the new
+//! generation has another key in place of more buckets. Until the former generation is empty, a
+//! look-up that misses in the new one also searches the former.
 //!
 //! All memory is reserved from the start: twice what the capacity needs.
 
@@ -29,13 +29,13 @@ use crate::tuple::FourTuple;
 /// Most connections and records of closed ones together: ids have 24 bits.
 pub const MAX_FLOWS: u32 = 1 << 24;
 
-/// The table begins with fewer than twice as many buckets: 4 KiB, and no more than a few pages.
+/// The table begins with fewer than twice this many buckets: 4 KiB, and no more than a few pages.
 const FEW: u32 = 64;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Head {
-    /// Which generation takes what is entered.
+    /// Which generation takes insertions.
     current: u32,
     /// The bucket of the former generation that is moved next, plus 1; 0: it is empty.
     moving: u32,
@@ -44,7 +44,7 @@ struct Head {
     reserved: u32,
 }
 
-/// What makes another hash of a hash, by the number of changes of key.
+/// Returns a function that replaces a hash, for a number of key changes.
 #[cfg(test)]
 type Hook = fn(u32) -> fn(u64) -> u64;
 
@@ -55,7 +55,7 @@ pub(crate) struct FlowIndex {
     generations: [Generation; 2],
     /// Buckets that the capacity needs.
     most_buckets: u32,
-    /// Lets tests do what only somebody who knows the key could.
+    /// Lets tests act as an attacker that knows the key.
     #[cfg(test)]
     hook: Option<Hook>,
 }
@@ -64,8 +64,8 @@ fn buckets_needed(capacity: u32) -> u32 {
     capacity.div_ceil(PLANNED).max(2)
 }
 
-/// The size of a table that will have so many buckets, of more than `above`: the capacity's is
-/// halved as often as that leaves enough.
+/// The size of a table that shall have more than `above` buckets. It is the capacity's number of
+/// buckets, halved as long as the result stays above `above`.
 fn size_above(above: u32, most: u32) -> u32 {
     let mut size = most;
     while size.div_ceil(2) > above.max(1) {
@@ -79,13 +79,13 @@ impl FlowIndex {
         Table::<Head>::bytes_needed(1) + 2 * Generation::bytes_needed(buckets_needed(capacity))
     }
 
-    /// Those of them that are not touched but when the key of a large table changes: as it grows,
-    /// it has half of its buckets in the second generation at most.
+    /// The part of [`FlowIndex::bytes_needed`] that is touched only when the key of a large table
+    /// changes. While the table grows, at most half of its buckets are in the second generation.
     pub(crate) fn bytes_in_reserve(capacity: u32) -> usize {
         buckets_needed(capacity) as usize / 2 * size_of::<Bucket>()
     }
 
-    /// Makes an empty index of ids below `capacity`, or attaches to the one there is.
+    /// Creates an empty index of ids below `capacity`, or attaches to the existing one.
     pub(crate) fn create(carver: &mut Carver, capacity: u32, key: Key) -> Result<Self, OutOfMemory> {
         assert!(capacity <= MAX_FLOWS, "the flow table's ids have 24 bits");
         let most_buckets = buckets_needed(capacity);
@@ -105,13 +105,13 @@ impl FlowIndex {
         Ok(new)
     }
 
-    /// The generation that takes what is entered.
+    /// The generation that takes insertions.
     #[inline]
     fn current(&self) -> &Generation {
         &self.generations[self.head[0].current as usize % 2]
     }
 
-    /// The same, and the one before it.
+    /// The current generation and the former one.
     #[inline]
     fn both(&mut self) -> (&mut Generation, &mut Generation) {
         let [even, odd] = &mut self.generations;
@@ -126,7 +126,7 @@ impl FlowIndex {
         &self.generations[(self.head[0].current as usize + 1) % 2]
     }
 
-    /// Whether there is still something in the former generation.
+    /// Whether the former generation still holds ids.
     #[inline]
     pub(crate) fn is_moving(&self) -> bool {
         self.head[0].moving != 0
@@ -136,7 +136,7 @@ impl FlowIndex {
         self.current().len().wrapping_add(self.former().len())
     }
 
-    /// The ids of up to [`BURST`](crate::sip::BURST) tuples, [`NONE`] for those there are not.
+    /// The ids of up to [`BURST`](crate::sip::BURST) tuples, [`NONE`] for unknown tuples.
     #[inline]
     pub(crate) fn find_burst(
         &self,
@@ -153,7 +153,7 @@ impl FlowIndex {
         }
     }
 
-    /// The ids that up to [`BURST`](crate::sip::BURST) tuples probably have.
+    /// The probable ids of up to [`BURST`](crate::sip::BURST) tuples.
     #[inline]
     pub(crate) fn guess_burst(&self, wanted: &[FourTuple], guessed: &mut impl FnMut(u32)) {
         self.current().guess_burst(wanted, guessed);
@@ -187,13 +187,13 @@ impl FlowIndex {
         self.former().find(tuple, tuples, observer)
     }
 
-    /// Takes all ids out, whatever somebody who died has left of them.
+    /// Removes all ids. It may be called after a process died in the middle of a change.
     pub(crate) fn forget(&mut self) {
         self.head[0].moving = 0;
         self.generations.iter_mut().for_each(Generation::forget);
     }
 
-    /// Enters an id, whose tuple `tuples` already knows and the index does not.
+    /// Inserts an id whose tuple `tuples` already knows and the index does not hold.
     pub(crate) fn insert(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> Result<(), Full> {
         debug_assert!(id < MAX_FLOWS);
         self.move_some(tuples);
@@ -214,7 +214,7 @@ impl FlowIndex {
         Ok(())
     }
 
-    /// Takes an id out, whose tuple `tuples` still knows. Says whether it was there.
+    /// Removes an id whose tuple `tuples` still knows. Returns whether it was there.
     pub(crate) fn remove(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> bool {
         self.move_some(tuples);
         let is_moving = self.is_moving();
@@ -222,8 +222,8 @@ impl FlowIndex {
         current.remove(id, tuples) || (is_moving && former.remove(id, tuples))
     }
 
-    /// Begins a generation with another key, unless one has begun that is not complete: of its
-    /// key nobody can know as yet.
+    /// Begins a generation with another key. Does nothing while an earlier change is incomplete: no
+    /// attacker can know that key yet.
     #[cold]
     fn change_key(&mut self) {
         if !self.is_moving() {
@@ -237,7 +237,7 @@ impl FlowIndex {
     #[cold]
     fn begin(&mut self, buckets: u32, key: FlowKey) {
         self.both().1.begin(buckets, key);
-        // Who is killed leaves a current generation that has begun.
+        // The order leaves a complete generation behind if the process is killed here.
         compiler_fence(Release);
         self.head[0].current ^= 1;
         self.head[0].moving = 1;
@@ -245,7 +245,7 @@ impl FlowIndex {
         self.set_hook(self.hook);
     }
 
-    /// Moves what is in one bucket of the former generation, if there is one.
+    /// Moves the contents of one bucket of the former generation, if there is one.
     #[inline]
     pub(crate) fn move_some(&mut self, tuples: &(impl Tuples + ?Sized)) {
         if self.is_moving() {
@@ -259,14 +259,14 @@ impl FlowIndex {
         let (current, former) = self.both();
         let (ids, count) = former.ids_in(bucket, tuples);
         for &id in &ids[..count] {
-            // Which is nowhere only if the new key is worse than chance: then it stays, is found,
-            // and the next one to come here tries again.
+            // Only a new key worse than chance leaves no place. Then the id stays, is found, and
+            // the next call tries again.
             if current.settle(id, tuples) == Settled::Nowhere {
                 return;
             }
             former.remove(id, tuples);
         }
-        // One of the stash may have come into the room that became free.
+        // An id of the stash may have moved into the free slot.
         if former.ids_in(bucket, tuples).1 == 0 {
             let was_last = bucket >= former.bucket_count();
             self.head[0].moving = if was_last { 0 } else { bucket.wrapping_add(2) };
@@ -274,10 +274,10 @@ impl FlowIndex {
     }
 }
 
-/// What tests look at.
+/// Access for tests.
 #[cfg(test)]
 impl FlowIndex {
-    /// Sets what makes another hash of the hash.
+    /// Sets the function that replaces a hash.
     pub(super) fn set_hook(&mut self, hook: Option<Hook>) {
         self.hook = hook;
         let rekeyed = self.rekeyed();
@@ -296,13 +296,13 @@ impl FlowIndex {
         self.current().bucket_count()
     }
 
-    /// Everything there is, as bytes.
+    /// The whole memory of the index, as bytes.
     pub(super) fn contents(&self) -> Vec<u8> {
         let generations = self.generations.iter().flat_map(Generation::contents);
         self.head.as_bytes().iter().copied().chain(generations).collect()
     }
 
-    /// Whether nothing but zeroes is left, as in a new index.
+    /// Whether all bytes are zero, as in a new index.
     pub(super) fn is_pristine(&self) -> bool {
         self.generations.iter().all(Generation::is_pristine)
     }

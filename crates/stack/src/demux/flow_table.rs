@@ -1,8 +1,8 @@
 //! The default strategy: a [`FlowIndex`] behind a cache of the id found last.
 //!
-//! One line decides, and one of the record itself confirms, whatever the number
-//! of connections. The cache serves trains of segments (one connection busy at a
-//! time), which then cost neither a hash nor a bucket.
+//! A look-up reads one line of the table and one line of the record that confirms it, for any
+//! number of connections. The cache serves trains of segments (one connection busy at a time),
+//! which then cost neither a hash nor a bucket.
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -13,7 +13,7 @@ use crate::keyed::{Key, Purpose};
 use crate::sip::BURST;
 use crate::tuple::FourTuple;
 
-/// All zeroes: nothing found yet.
+/// All zeroes: no id found yet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Front {
@@ -34,8 +34,7 @@ impl FlowTable {
         Table::<Front>::bytes_needed(1) + FlowIndex::bytes_needed(capacity)
     }
 
-    /// The hash under which a table with this secret begins: what somebody who chooses tuples
-    /// would have to know.
+    /// The initial hash of a table with this secret, which an attacker would need to choose tuples.
     pub fn hash_under(secret: &[u8; 16]) -> impl Fn(&FourTuple) -> u64 + use<> {
         let key = FlowKey::new(Key::derive(secret, Purpose::Flows));
         move |tuple| key.hash(tuple)
@@ -67,7 +66,7 @@ impl Demux for FlowTable {
                 return Some(last);
             }
         }
-        // Without those that come nothing would move on.
+        // Look-ups must move ids too: without insertions no other call would.
         self.index.move_some(tuples);
         let found = self.index.find(tuple, tuples, observer);
         if let Some(id) = found {

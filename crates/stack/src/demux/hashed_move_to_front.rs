@@ -1,7 +1,7 @@
-//! Hash chains in the order of last use: the combination that the demux paper's §3.4
-//! leaves to the imagination.
+//! Hash chains in the order of last use: the combination that the demux paper mentions in §3.4 and
+//! does not evaluate.
 //!
-//! The first of a chain is what its cache would hold.
+//! The first entry of a chain is the one that a one-entry cache would hold.
 
 use toehold_shm::{Carver, OutOfMemory};
 

@@ -1,5 +1,4 @@
-//! Chains that a keyed hash chooses: those of an attacker's choosing would be as long as he
-//! likes.
+//! Chains chosen by a keyed hash, so that an attacker cannot make one chain long.
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 
@@ -8,7 +7,7 @@ use super::{Full, Tuples};
 use crate::keyed::{Key, Purpose};
 use crate::tuple::FourTuple;
 
-/// Chains, and the key of their hash.
+/// Chains and the key of their hash.
 #[derive(Debug)]
 pub(super) struct KeyedChains {
     key: Table<Key>,
@@ -20,7 +19,7 @@ impl KeyedChains {
         Table::<Key>::bytes_needed(1) + Chains::bytes_needed(chains, capacity)
     }
 
-    /// The hash that chooses chains under a secret: its highest bits.
+    /// The hash that chooses chains under a secret, by its highest bits.
     pub(super) fn hash_under(secret: &[u8; 16]) -> impl Fn(&FourTuple) -> u64 + use<> {
         let key = Key::derive(secret, Purpose::Flows);
         move |tuple| key.flow(tuple)
@@ -42,7 +41,7 @@ impl KeyedChains {
         Ok(new)
     }
 
-    /// The chain of a tuple: even for any number of them.
+    /// The chain of a tuple; even for any number of chains.
     #[inline]
     pub(super) fn chain_of(&self, tuple: &FourTuple) -> usize {
         let hash = self.key[0].flow(tuple);

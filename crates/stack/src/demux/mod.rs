@@ -1,10 +1,9 @@
-//! Which connection a segment is for.
+//! Demultiplexing: finds the connection of a segment.
 //!
-//! One strategy a file, behind [`Demux`]; [`Demultiplexer`] is the one the
-//! configuration chose. A strategy holds ids and nothing else: the tuples stay
-//! in the records that the ids stand for, and strategies look at them through
-//! [`Tuples`]. Every strategy tells an [`Observer`] what it looks at, so that they
-//! can be compared.
+//! Each strategy has a file of its own, behind [`Demux`]; [`Demultiplexer`] is the strategy chosen
+//! in the configuration. A strategy holds ids only. The tuples stay in the records that the ids
+//! stand for, and strategies read them through [`Tuples`]. Every strategy reports its work to an
+//! [`Observer`], so that strategies can be compared.
 
 mod bsd;
 mod bucket;
@@ -38,17 +37,17 @@ use toehold_shm::{NONE, Plain, Slab, prefetch};
 use crate::sip::halves;
 use crate::tuple::{Address, FourTuple};
 
-/// There is no room for another tuple: the id is not below the capacity.
+/// The table has no room for another tuple: the id is not below the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the demultiplexer is full")]
 pub struct Full;
 
-/// Where the tuples of ids lie.
+/// Access to the tuples of ids.
 pub trait Tuples {
-    /// The tuple of an id that is in the table: the same as when it was entered.
+    /// The tuple of an id in the table, unchanged since its insertion.
     fn tuple(&self, id: u32) -> &FourTuple;
 
-    /// Says that it will be asked for the tuple of an id soon.
+    /// Announces that the tuple of an id will be read soon.
     #[inline]
     fn prefetch(&self, id: u32) {
         prefetch(self.tuple(id));
@@ -74,10 +73,10 @@ impl<T: HasTuple> Tuples for Slab<T> {
     }
 }
 
-/// A demultiplexing strategy: ids below a fixed capacity by four-tuple.
+/// A demultiplexing strategy: finds ids below a fixed capacity by four-tuple.
 ///
-/// The `tuples` given to the calls are always the same ones, and know the
-/// tuple of every id in the table.
+/// The `tuples` argument of all calls is always the same object, and knows the tuple of every id in
+/// the table.
 pub trait Demux {
     /// The id of a tuple.
     fn lookup<T: Tuples + ?Sized>(
@@ -87,9 +86,8 @@ pub trait Demux {
         observer: &mut impl Observer,
     ) -> Option<u32>;
 
-    /// The ids of several tuples, [`toehold_shm::NONE`] for those there are not:
-    /// the same as of so many look-ups, one after the other. A strategy that can lets
-    /// the waits for memory overlap.
+    /// The ids of several tuples, [`toehold_shm::NONE`] for unknown tuples. The result equals that
+    /// of one look-up after the other. A strategy may overlap the memory accesses.
     ///
     /// # Panics
     ///
@@ -107,31 +105,31 @@ pub trait Demux {
         }
     }
 
-    /// Tells `guessed` the ids that look-ups of these tuples will probably find, as far as that
-    /// can be told without records that would have to be waited for. By default of none.
+    /// Calls `guessed` with the ids that look-ups of these tuples will probably find. It reads no
+    /// record that is not cached. The default makes no guess.
     fn guess_burst(&self, wanted: &[FourTuple], guessed: impl FnMut(u32)) {
         let _ = (wanted, guessed);
     }
 
-    /// Enters an id that is not in the table, and whose tuple is not either.
+    /// Inserts an id that is not in the table, and whose tuple is not either.
     fn insert<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> Result<(), Full>;
 
-    /// Takes an id out, whose tuple is still known. Says whether it was there.
+    /// Removes an id whose tuple is still known. Returns whether it was there.
     fn remove<T: Tuples + ?Sized>(&mut self, id: u32, tuples: &T) -> bool;
 
-    /// Takes all ids out, whatever somebody who died in the middle of a change has left.
+    /// Removes all ids. It may be called after a process died in the middle of a change.
     fn forget(&mut self);
 
     /// Number of ids.
     fn len(&self) -> u32;
 
-    /// Whether there are none.
+    /// Whether the table holds no ids.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Whether two tuples are the same: five words, and one branch instead of one a part.
+/// Whether two tuples are equal: compares five words with one branch, not one for each field.
 #[inline]
 fn same(a: &FourTuple, b: &FourTuple) -> bool {
     let differ = |a: &Address, b: &Address| {

@@ -1,8 +1,7 @@
 //! A list in the order of last use: the demux paper's §3.2, by Jon Crowcroft.
 //!
-//! A segment that follows soon on another one of its connection costs the
-//! connections that were busy meanwhile. One that comes after a long time costs
-//! more than in a list that nobody orders.
+//! The cost of a segment is the number of connections that were busy since the connection's last
+//! segment. A segment after a long pause costs more than in an unordered list.
 
 use toehold_shm::{Carver, OutOfMemory};
 

@@ -1,11 +1,11 @@
-//! Who looks on while a strategy looks up.
+//! Observers of look-ups, which count their work.
 
 use crate::counters::DemuxCounters;
 
-/// Is told of what a look-up does. Strategies are compiled for each kind, so that
-/// nobody pays for what [`Unobserved`] is told.
+/// Receives the work of a look-up. Strategies are compiled for each observer, so that
+/// [`Unobserved`] costs nothing.
 pub trait Observer {
-    /// So many tuples are looked up.
+    /// This many tuples are looked up.
     #[inline]
     fn look_up(&mut self, _tuples: u64) {}
 
@@ -13,16 +13,16 @@ pub trait Observer {
     #[inline]
     fn examine(&mut self) {}
 
-    /// The entry in a one-entry cache was the one.
+    /// The entry in a one-entry cache was the right one.
     #[inline]
     fn hit(&mut self) {}
 
-    /// A line of the strategy's own is read.
+    /// A line of the strategy's own memory is read.
     #[inline]
     fn touch(&mut self) {}
 }
 
-/// Nobody looks on.
+/// An observer that ignores all events.
 #[derive(Debug, Clone, Copy)]
 pub struct Unobserved;
 

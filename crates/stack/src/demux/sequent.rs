@@ -1,7 +1,6 @@
 //! Hash chains, each with a one-entry cache: the demux paper's §3.3, by Ken Dove.
 //!
-//! The cache of a chain holds what was last found in it, and is looked at
-//! first.
+//! The cache of a chain holds the id found last in it, and a look-up examines it first.
 
 use toehold_shm::{Carver, OutOfMemory};
 
@@ -9,7 +8,7 @@ use super::keyed_chains::KeyedChains;
 use super::{Demux, Full, Observer, Tuples};
 use crate::tuple::FourTuple;
 
-/// Chains, and what was last found in each.
+/// Chains, and the id found last in each.
 #[derive(Debug)]
 pub struct Sequent(KeyedChains);
 
@@ -18,8 +17,8 @@ impl Sequent {
         KeyedChains::bytes_needed(chains, capacity)
     }
 
-    /// The hash that chooses chains with this secret, by its highest bits: what somebody who
-    /// chooses tuples would have to know.
+    /// The hash that chooses chains with this secret, by its highest bits. An attacker would need
+    /// it to choose tuples.
     pub fn hash_under(secret: &[u8; 16]) -> impl Fn(&FourTuple) -> u64 + use<> {
         KeyedChains::hash_under(secret)
     }

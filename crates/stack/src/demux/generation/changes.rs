@@ -4,30 +4,30 @@ use super::super::Tuples;
 use super::super::bucket::{MOST_TURNED_AWAY, WAYS};
 use super::{Generation, Places, STASH, Stashed};
 
-/// So many ids with the same tag in two buckets are no chance: with 16 in them, it has
-/// happened once in 10¹⁵ insertions.
+/// This many ids with the same tag in two buckets are no chance. With 16 ids in the buckets, chance
+/// causes it once in 10¹⁵ insertions.
 const SAME_TAGS: u32 = 5;
 
-/// Where an id is.
+/// The place of an id.
 #[derive(Clone, Copy)]
 enum Spot {
     Way(usize, usize),
     Stash(usize),
 }
 
-/// What became of an id.
+/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::demux) enum Settled {
-    /// It has a place as chance gives them.
+    /// The id has a place, and its buckets look random.
     Well,
-    /// It has one, but somebody chose tuples who knows about the key.
+    /// The id has a place, but its buckets suggest tuples chosen with knowledge of the key.
     Crowded,
-    /// There is none for it.
+    /// No place is free.
     Nowhere,
 }
 
 impl Generation {
-    /// Where an id with this hash is.
+    /// The place of an id with this hash.
     fn locate(&self, hash: u64, id: u32) -> Option<Spot> {
         let places = self.places(hash);
         for at in [places.first, places.second] {
@@ -42,13 +42,13 @@ impl Generation {
             .map(Spot::Stash)
     }
 
-    /// Whether more ids have gone elsewhere than chance sends there, which is one of fifty.
+    /// Whether more ids lie elsewhere than chance explains, which is one in fifty.
     fn is_crowded(&self) -> bool {
         let head = &self.head[0];
         head.elsewhere > 64 + head.len / 8 || head.stashed as usize > STASH / 2
     }
 
-    /// Finds a place for an id, whose tuple `tuples` already knows and the generation does not.
+    /// Finds a place for an id whose tuple `tuples` already knows and the generation does not hold.
     pub(in crate::demux) fn settle(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> Settled {
         let hash = self.hash(tuples.tuple(id));
         let places = self.places(hash);
@@ -68,10 +68,11 @@ impl Generation {
         }
     }
 
-    /// How many ids a look-up from there may have to examine.
+    /// The number of ids that a look-up with these places may have to examine.
     fn same_tags(&self, places: Places) -> u32 {
         let of = |at: usize| self.buckets[at].matches(places.tag).count_ones();
-        // The second bucket is memory that nobody else asks for, or that nobody had yet.
+        // Reading the second bucket costs a cache miss: no other call needs it, or it was never
+        // used.
         match self.buckets[places.first].turned_away(places.tag) {
             0 => of(places.first),
             _ => of(places.first) + of(places.second),
@@ -103,7 +104,8 @@ impl Generation {
         true
     }
 
-    /// Notes at the first bucket that an id goes elsewhere. False: it has turned too many away.
+    /// Counts at the first bucket that an id goes elsewhere. Returns `false` if its counter is
+    /// full.
     fn turn_away(&mut self, places: Places) -> bool {
         let bucket = &mut self.buckets[places.first];
         if bucket.turned_away(places.tag) == MOST_TURNED_AWAY {
@@ -137,7 +139,7 @@ impl Generation {
         false
     }
 
-    /// Empties a place; the id had these places.
+    /// Empties a slot; `places` are those of the id in it.
     fn vacate(&mut self, at: usize, way: usize, places: Places) {
         self.buckets[at].set(way, 0, 0);
         if at != places.first {
@@ -145,7 +147,7 @@ impl Generation {
         }
     }
 
-    /// Takes an id out, whose tuple `tuples` still knows. Says whether it was there.
+    /// Removes an id whose tuple `tuples` still knows. Returns whether it was there.
     pub(in crate::demux) fn remove(&mut self, id: u32, tuples: &(impl Tuples + ?Sized)) -> bool {
         let hash = self.hash(tuples.tuple(id));
         match self.locate(hash, id) {
@@ -167,7 +169,7 @@ impl Generation {
         self.stash[at] = self.stash[last as usize];
     }
 
-    /// Gives the place that has become free in a bucket to one of the stash.
+    /// Moves one id of the stash into the free slot of a bucket.
     fn unstash_into(&mut self, at: usize) {
         for index in 0..self.stashed().len() {
             let Stashed { hash, id, .. } = self.stash[index];

@@ -1,10 +1,9 @@
-//! A generation of the flow table: so many buckets, under one key.
+//! A generation of the flow table: a number of buckets, under one key.
 //!
-//! A tuple has two buckets. It goes into the second one if the first is full; the first counts
-//! those it turned away, so that the second is only looked at if there can be something. If both
-//! are full, an id in them makes room by going to its own other bucket. What finds no place even
-//! so goes into a small stash. Nothing is ever marked as deleted: taking an id out leaves its
-//! place as if it had never been there.
+//! A tuple has two buckets. Its id goes into the second if the first is full. The first bucket
+//! counts the ids it displaced, so that a look-up reads the second only if needed. If both buckets
+//! are full, an id in them moves to its own other bucket. An id that still finds no place goes into
+//! a small stash. There are no deletion marks: removal leaves a slot as if it had never been used.
 
 mod changes;
 
@@ -19,8 +18,8 @@ use crate::flow_key::FlowKey;
 use crate::sip::{BURST, Hashes};
 use crate::tuple::FourTuple;
 
-/// Ids a bucket is planned for: with two buckets to choose from, three quarters
-/// full is so loose that the stash stays empty.
+/// Ids planned for a bucket. With two buckets to choose from, three quarters full is loose enough
+/// that the stash stays empty.
 pub(super) const PLANNED: u32 = 9;
 
 /// Ids in the stash.
@@ -46,7 +45,7 @@ struct Head {
     elsewhere: u32,
 }
 
-/// Where a hash leads.
+/// The buckets and the tag of a hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Places {
     first: usize,
@@ -60,7 +59,7 @@ pub(super) struct Generation {
     head: Table<Head>,
     buckets: Table<Bucket>,
     stash: Table<Stashed>,
-    /// Lets tests do what only somebody who knows the key could.
+    /// Lets tests act as an attacker that knows the key.
     #[cfg(test)]
     pub(super) hook: Option<fn(u64) -> u64>,
 }
@@ -70,7 +69,7 @@ fn tag(hash: u64) -> u16 {
     (hash as u16).max(1)
 }
 
-/// One of so many buckets, for 24 bits.
+/// Maps 24 bits to one of `buckets` buckets.
 #[inline]
 fn reduce(bits: u64, buckets: usize) -> usize {
     ((bits * buckets as u64) >> 24) as usize
@@ -83,7 +82,7 @@ impl Generation {
             + Table::<Stashed>::bytes_needed(STASH)
     }
 
-    /// A generation that can have so many buckets, none of which is in use.
+    /// Creates a generation of at most this many buckets, none of which is in use.
     pub(super) fn create(carver: &mut Carver, buckets: u32) -> Result<Self, OutOfMemory> {
         Ok(Self {
             head: carver.table(1)?,
@@ -94,7 +93,7 @@ impl Generation {
         })
     }
 
-    /// Takes so many buckets into use. There is nothing in it.
+    /// Takes this many empty buckets into use.
     pub(super) fn begin(&mut self, buckets: u32, key: FlowKey) {
         self.head[0] = Head {
             key,
@@ -105,7 +104,7 @@ impl Generation {
         };
     }
 
-    /// Takes all ids out, whatever somebody who died has left of the buckets.
+    /// Removes all ids. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         let used = self.used().len();
         self.buckets[..used].as_mut_bytes().fill(0);
@@ -156,7 +155,7 @@ impl Generation {
         &self.buckets[..used]
     }
 
-    /// 24 bits of the hash for each bucket, 16 for the tag: nothing is used twice.
+    /// The places of a hash: 24 bits for each bucket, 16 for the tag. No bit is used twice.
     #[inline]
     fn places(&self, hash: u64) -> Places {
         let count = self.used().len();
@@ -171,9 +170,9 @@ impl Generation {
     }
 
     /// Sets the id of each of up to [`BURST`] tuples to the first one with the same tag in its
-    /// first bucket, which `guessed` is told, [`NONE`] where there is none. Returns the hashes,
-    /// and by position those without an id of whom their bucket does not tell that they are not
-    /// there. In passes, so that the ways to memory overlap: all hashes, then all buckets.
+    /// first bucket, [`NONE`] without one. Calls `guessed` with each id. Returns the hashes, and
+    /// the positions of tuples that may still be in the table. It hashes all tuples, then reads all
+    /// buckets, so that the memory accesses overlap.
     #[inline]
     fn guess_first(
         &self,
@@ -209,7 +208,7 @@ impl Generation {
         (all, elsewhere)
     }
 
-    /// The ids that up to [`BURST`] tuples probably have.
+    /// The probable ids of up to [`BURST`] tuples.
     #[inline]
     pub(super) fn guess_burst(&self, wanted: &[FourTuple], guessed: &mut impl FnMut(u32)) {
         let mut ids = [NONE; BURST];
@@ -223,7 +222,7 @@ impl Generation {
         }
     }
 
-    /// The ids of up to [`BURST`] tuples, [`NONE`] for those there are not.
+    /// The ids of up to [`BURST`] tuples, [`NONE`] for unknown tuples.
     #[inline]
     pub(super) fn find_burst(
         &self,
@@ -238,7 +237,7 @@ impl Generation {
             if *id == NONE && elsewhere & 1 << at == 0 {
                 observer.touch();
             } else if *id != NONE && same(tuples.tuple(*id), tuple) {
-                // Nearly always it is the first one with the same tag.
+                // Nearly always the first id with the same tag is the right one.
                 observer.touch();
                 observer.examine();
             } else {
@@ -310,7 +309,8 @@ impl Generation {
         &self.stash[..(self.head[0].stashed as usize).min(STASH)]
     }
 
-    /// The ids in a bucket; behind the last bucket, those of the stash. Their records are fetched.
+    /// The ids in a bucket; behind the last bucket, those of the stash. Their records are
+    /// prefetched.
     pub(super) fn ids_in(&self, bucket: u32, tuples: &(impl Tuples + ?Sized)) -> ([u32; STASH], usize) {
         let mut ids = [0; STASH];
         let mut count = 0;
@@ -331,14 +331,14 @@ impl Generation {
         self.head[0].stashed
     }
 
-    /// Everything there is, as bytes.
+    /// The whole memory of the generation, as bytes.
     #[cfg(test)]
     pub(super) fn contents(&self) -> Vec<u8> {
         let head = self.head.as_bytes();
         [head, self.buckets.as_bytes(), self.stashed().as_bytes()].concat()
     }
 
-    /// Whether nothing but zeroes is left in the buckets, as in a new one.
+    /// Whether all buckets are zero, as in a new table.
     #[cfg(test)]
     pub(super) fn is_pristine(&self) -> bool {
         let head = &self.head[0];

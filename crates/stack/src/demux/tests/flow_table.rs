@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What finds a place even if all have the same hash: a bucket, and as many as it can have
-/// turned away.
+/// Ids that find a place even if all have the same hash: a full bucket, and the most that it can
+/// displace.
 pub(super) const ROOM: u32 = 12 + 15;
 
 fn flow_table(capacity: u32) -> FlowTable {
@@ -14,17 +14,17 @@ fn flow_table(capacity: u32) -> FlowTable {
 }
 
 proptest! {
-    /// Everything has the same two buckets and the same tag.
+    /// All tuples have the same two buckets and the same tag.
     #[test]
-    fn behaves_like_a_map_under_a_flood(steps in steps(100, 3)) {
+    fn table_under_flood_behaves_like_map(steps in steps(100, 3)) {
         let mut table = flow_table(64);
         table.index.set_hook(Some(|_| |_| 0x0123_4567_89ab_cdef));
         run(&mut table, &tuples(100), steps);
     }
 
-    /// The same until the key changes, so that much is moved.
+    /// All tuples share their places until the key changes, so that many ids move.
     #[test]
-    fn behaves_like_a_map_while_the_key_changes(steps in steps(100, 3)) {
+    fn table_while_key_changes_behaves_like_map(steps in steps(100, 3)) {
         let mut table = flow_table(64);
         table.index.set_hook(Some(|rekeyed| match rekeyed % 3 {
             0 => |_| 0x0123_4567_89ab_cdef,
@@ -36,7 +36,7 @@ proptest! {
 
     /// Four hashes, so that buckets overlap and ids make room for others.
     #[test]
-    fn behaves_like_a_map_in_few_buckets(steps in steps(100, 3)) {
+    fn table_with_few_buckets_behaves_like_map(steps in steps(100, 3)) {
         let mut table = flow_table(64);
         table.index.set_hook(Some(|_| |hash| (hash & 3).wrapping_mul(0x4000_0020_0000_0101)));
         run(&mut table, &tuples(100), steps);
@@ -44,7 +44,7 @@ proptest! {
 }
 
 #[test]
-fn the_flow_table_holds_as_many_as_it_was_made_for() {
+fn flow_table_holds_its_capacity() {
     for capacity in [1, 2, 7, 8, 9, 64, 1000, 50_000] {
         let store = tuples(capacity);
         let mut table = flow_table(capacity);
@@ -64,7 +64,7 @@ fn the_flow_table_holds_as_many_as_it_was_made_for() {
 }
 
 #[test]
-fn removal_leaves_no_trace() {
+fn removal_leaves_table_pristine() {
     let count = 5_000;
     let store = tuples(2 * count);
     let mut table = flow_table(count);
@@ -84,7 +84,7 @@ fn removal_leaves_no_trace() {
 }
 
 #[test]
-fn one_bucket_decides_almost_always() {
+fn look_up_of_unknown_tuple_reads_one_bucket() {
     let count = 20_000;
     let store = tuples(2 * count);
     let mut table = flow_table(count);
@@ -96,14 +96,14 @@ fn one_bucket_decides_almost_always() {
     for tuple in absent {
         assert_eq!(table.lookup(tuple, &store[..], &mut counters), None);
     }
-    // The cache holds nothing yet, so every comparison is one that a tag of 16
-    // bits let through: 8 in 65536 for a bucket of 8.
+    // The cache is empty, so every comparison is a false match of a 16-bit tag: 8 in 65536 for a
+    // bucket of 8.
     let examined = counters.demux_examined;
     assert!(examined < u64::from(count) / 1000, "{examined}");
 }
 
 #[test]
-fn guesses_are_what_look_ups_find() {
+fn guesses_agree_with_look_ups() {
     let count = 20_000;
     let store = tuples(2 * count);
     let mut table = flow_table(count);
@@ -124,15 +124,15 @@ fn guesses_are_what_look_ups_find() {
     assert!(strays < count as usize / 500, "{strays}");
 }
 
-/// Everything goes the same way under the first key.
+/// All tuples share their places under the first key.
 fn known_key(rekeyed: u32) -> fn(u64) -> u64 {
     if rekeyed == 0 { |_| 42 } else { |hash| hash }
 }
 
-/// An attacker who knows the key gets tuples into the same bucket until the table notices, which
-/// is soon; then the key changes and his knowledge is worth nothing. All are found all the time.
+/// An attacker that knows the key puts tuples into the same bucket until the table notices. Then
+/// the key changes, and the attacker's knowledge is worthless. All ids are found at all times.
 #[test]
-fn a_flood_of_chosen_tuples_ends_with_another_key() {
+fn flood_of_chosen_tuples_changes_key() {
     let count = 3_000;
     let store = tuples(count);
     let mut table = flow_table(count);
@@ -162,9 +162,9 @@ fn a_flood_of_chosen_tuples_ends_with_another_key() {
     }
 }
 
-/// One who only knows which bucket a tuple goes to, and fills a few of them.
+/// An attacker that knows only the bucket of a tuple, and fills a few buckets.
 #[test]
-fn a_flood_of_few_buckets_ends_with_another_key() {
+fn flood_of_few_buckets_changes_key() {
     let count = 10_000;
     let store = tuples(count);
     let mut table = flow_table(count);
@@ -183,9 +183,9 @@ fn a_flood_of_few_buckets_ends_with_another_key() {
     assert!(noticed.is_some_and(|id| id < 200), "{noticed:?}");
 }
 
-/// What is unlikely by far does not happen, and what happens is not taken for an attack.
+/// Random tuples do not trigger the detection of an attack.
 #[test]
-fn chance_changes_no_key() {
+fn random_tuples_do_not_change_key() {
     let count = 200_000;
     let store = tuples(count);
     let mut table = flow_table(count);
@@ -195,10 +195,10 @@ fn chance_changes_no_key() {
     }
 }
 
-/// The table grows by the way: from few buckets to those of its capacity, and every insertion
-/// moves what is in one bucket.
+/// The table grows from few buckets to those of its capacity, and every insertion moves the
+/// contents of one bucket.
 #[test]
-fn a_growing_table_has_everything_all_the_time() {
+fn growing_table_finds_every_id() {
     let count = 20_000;
     let store = tuples(2 * count);
     let mut table = flow_table(count);
@@ -211,7 +211,7 @@ fn a_growing_table_has_everything_all_the_time() {
             sizes.push(now);
         }
         moving += u32::from(table.index.is_moving());
-        // By bursts, which would move on if they were looked up by the table.
+        // A burst on the index itself does not move ids.
         let wanted: [u32; 8] =
             std::array::from_fn(|at| (mixed(u64::from(id) * 8 + at as u64) % u64::from(2 * count)) as u32);
         let burst = wanted.map(|number| store[number as usize]);
@@ -235,9 +235,9 @@ fn a_growing_table_has_everything_all_the_time() {
     assert!(table.index.is_moving() || moving > 0);
 }
 
-/// Look-ups move on as well, so that nothing stays in two places because nothing is entered.
+/// Look-ups move ids as well, so that growth ends without insertions.
 #[test]
-fn look_ups_end_what_growth_has_begun() {
+fn look_ups_complete_growth() {
     let count = 20_000;
     let store = tuples(count);
     for in_bursts in [false, true] {
@@ -262,9 +262,9 @@ fn look_ups_end_what_growth_has_begun() {
     }
 }
 
-/// Where even other keys do not help, the table says so and stays as it was.
+/// Where even other keys do not help, the table reports it and stays unchanged.
 #[test]
-fn a_hash_that_is_none_fills_the_table_early_and_harms_nothing() {
+fn constant_hash_fills_table_early_and_loses_no_id() {
     let store = tuples(100);
     let mut table = flow_table(100);
     table.index.set_hook(Some(|_| |_| 42));
@@ -283,7 +283,8 @@ fn a_hash_that_is_none_fills_the_table_early_and_harms_nothing() {
         inside.len()
     );
     for gone in [0, 5, ROOM as usize - 1] {
-        // Its place goes to one that had to stay in the former generation, or to the next one.
+        // Its place goes to an id that had to stay in the former generation, or to the next
+        // insertion.
         assert!(table.remove(inside.remove(gone), &store[..]));
         fill(&mut table, &mut inside);
         assert!(inside.len() as u32 >= ROOM);

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// A tuple as what the map sorts by.
+/// A tuple in a form that the map can sort.
 type Sorted = ([u8; 16], [u8; 16], u16, u16);
 
 fn sorted(tuple: &FourTuple) -> Sorted {
     (tuple.local.0, tuple.remote.0, tuple.local_port, tuple.remote_port)
 }
 
-/// Ids and their tuples, as the stack's slab has them.
+/// Ids and their tuples, as in the stack's slab.
 struct Records {
     tuples: Vec<FourTuple>,
     free: Vec<u32>,
@@ -20,8 +20,8 @@ struct Records {
 /// Tuples looked up at a time.
 const BURST: usize = 32;
 
-/// So many operations on a table for `capacity` of `known` tuples. The share of
-/// those in the table goes up and down, so that it is nearly empty and full in turn.
+/// Runs `operations` on a table for `capacity` of `known` tuples. The share of inserted tuples goes
+/// up and down, so that the table is nearly empty and nearly full in turn.
 fn operate(strategy: DemuxStrategy, operations: u64, capacity: u32, known: u32, seed: u64) {
     let all = tuples(known);
     let mut records = Records {
@@ -76,7 +76,7 @@ fn remove(demux: &mut Chosen, model: &mut BTreeMap<Sorted, u32>, records: &mut R
         return;
     };
     assert!(demux.remove(id, &records.tuples[..]));
-    // What is not in the table must not be looked at.
+    // The table must not read the tuple of a removed id.
     records.tuples[id as usize] = FourTuple::default();
     records.free.push(id);
 }

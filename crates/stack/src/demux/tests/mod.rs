@@ -9,10 +9,10 @@ use crate::counters::DemuxCounters;
 mod flow_table;
 mod long;
 
-/// Fewer than these a flow table takes always, whatever the hashes are.
+/// A flow table takes fewer ids than this always, whatever their hashes.
 const NEVER_FULL: usize = flow_table::ROOM as usize;
 
-/// Well-mixed numbers, for tuples nobody chose.
+/// Well-mixed numbers, for tuples that no attacker chose.
 fn mixed(n: u64) -> u64 {
     let x = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -57,7 +57,7 @@ const STRATEGIES: [DemuxStrategy; 8] = [
     DemuxStrategy::FlowTable,
 ];
 
-/// What every call of a strategy must agree with.
+/// Checks one call of a strategy against the model.
 fn check(demux: &mut impl Demux, model: &HashMap<FourTuple, u32>, store: &[FourTuple], all: &[FourTuple]) {
     assert_eq!(demux.len() as usize, model.len());
     assert_eq!(demux.is_empty(), model.is_empty());
@@ -86,8 +86,8 @@ fn steps(tuples: u32, removals: u32) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..600)
 }
 
-/// Runs steps on a table for 64 ids and on a map. The hook makes what is
-/// unlikely frequent: two buckets for everything.
+/// Runs steps on a table for 64 ids and on a map. The hook makes rare cases frequent: two buckets
+/// for all tuples.
 fn run(demux: &mut impl Demux, all: &[FourTuple], steps: Vec<Step>) {
     const CAPACITY: u32 = 64;
     let mut store = vec![FourTuple::default(); CAPACITY as usize];
@@ -115,7 +115,7 @@ fn run(demux: &mut impl Demux, all: &[FourTuple], steps: Vec<Step>) {
                 };
                 assert!(demux.remove(id, &store[..]));
                 assert!(!demux.remove(id, &store[..]), "once");
-                // What is not in the table must not be looked at.
+                // The table must not read the tuple of a removed id.
                 store[id as usize] = FourTuple::default();
                 free.push(id);
             }
@@ -131,18 +131,18 @@ fn run(demux: &mut impl Demux, all: &[FourTuple], steps: Vec<Step>) {
 
 proptest! {
     #[test]
-    fn behaves_like_a_map(steps in steps(100, 2), strategy in 0..STRATEGIES.len()) {
+    fn strategy_behaves_like_map(steps in steps(100, 2), strategy in 0..STRATEGIES.len()) {
         run(&mut create(STRATEGIES[strategy], 64), &tuples(100), steps);
     }
 
     #[test]
-    fn behaves_like_a_map_when_most_is_removed(steps in steps(40, 8), strategy in 0..STRATEGIES.len()) {
+    fn strategy_with_many_removals_behaves_like_map(steps in steps(40, 8), strategy in 0..STRATEGIES.len()) {
         run(&mut create(STRATEGIES[strategy], 64), &tuples(40), steps);
     }
 }
 
 #[test]
-fn trains_of_segments_are_answered_by_the_cache() {
+fn train_of_segments_hits_cache() {
     let store = tuples(100);
     for strategy in STRATEGIES {
         let mut demux = create(strategy, 100);
@@ -155,7 +155,7 @@ fn trains_of_segments_are_answered_by_the_cache() {
         for _ in 0..10 {
             assert_eq!(demux.lookup(&store[5], &store[..], &mut others), Some(5));
         }
-        // The first of a list in the order of use is what a cache would hold.
+        // The first entry of a list in the order of use is the one that a cache would hold.
         let in_order = matches!(
             strategy,
             DemuxStrategy::MoveToFront | DemuxStrategy::HashedMoveToFront { .. }
@@ -170,11 +170,11 @@ fn trains_of_segments_are_answered_by_the_cache() {
     }
 }
 
-/// The demux paper's cost under random look-ups: a probe of the cache, and half a
-/// chain if that misses (its equations 1, 7 and 8 with N = 2000, and what the cache's
-/// failed probe adds); half a list in the order of use as well.
+/// The demux paper's cost under random look-ups. It is a probe of the cache, and half a chain if
+/// the probe misses. These are the paper's equations 1, 7 and 8 with N = 2000, plus the failed
+/// probe. Lists in the order of use also cost half a list.
 #[test]
-fn lists_cost_what_the_paper_says() {
+fn list_costs_match_paper() {
     const N: u32 = 2000;
     let store = tuples(N);
     for (strategy, low, high) in [
@@ -202,10 +202,10 @@ fn lists_cost_what_the_paper_says() {
     }
 }
 
-/// The stack's demultiplexer counts if it is told to, and finds the same in any case. The paper's
-/// strategies count as if there were no records of closed connections.
+/// The stack's demultiplexer counts only if told to, and finds the same ids in any case. The
+/// paper's strategies count as if there were no records of closed connections.
 #[test]
-fn what_is_not_to_be_counted_is_not() {
+fn demultiplexer_without_counters_counts_nothing() {
     let store = tuples(50);
     for strategy in STRATEGIES {
         for counted in [true, false] {
