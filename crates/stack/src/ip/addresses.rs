@@ -1,4 +1,4 @@
-//! This stack's addresses, and what can be said of others by looking at them.
+//! This stack's addresses, and the classification of other addresses.
 
 use crate::config::Config;
 use crate::tuple::Address;
@@ -33,18 +33,18 @@ pub(super) struct Network6 {
     gateway: Option<Ipv6Addr>,
 }
 
-/// Whom a packet is for, by its destination address.
+/// Receivers of a packet, by its destination address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
     /// This stack alone.
     Own,
     /// A group or network this stack belongs to.
     Group,
-    /// Somebody else.
+    /// Another host.
     Other,
 }
 
-/// Where a packet goes first.
+/// The next hop of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextHop {
     /// Back into this stack.
@@ -53,7 +53,7 @@ pub(super) enum NextHop {
     Neighbor(Address),
     /// To all neighbours of a multicast group.
     Group,
-    /// Nowhere.
+    /// No next hop: the packet cannot be sent.
     None,
 }
 
@@ -100,7 +100,7 @@ impl Addresses {
             .is_some_and(|network| network.address == address || network.link_local == address)
     }
 
-    /// Whom an IPv4 packet from the link is for.
+    /// The receivers of an IPv4 packet from the link.
     pub(super) fn destination_v4(&self, address: Ipv4Addr) -> Destination {
         let Some(network) = self.ipv4 else {
             return Destination::Other;
@@ -120,7 +120,7 @@ impl Addresses {
         }
     }
 
-    /// Whom an IPv6 packet from the link is for.
+    /// The receivers of an IPv6 packet from the link.
     pub(super) fn destination_v6(&self, address: Ipv6Addr) -> Destination {
         let Some(network) = self.ipv6 else {
             return Destination::Other;
@@ -143,8 +143,8 @@ impl Addresses {
     /// Whether an IPv4 packet from the link can come from `address`.
     pub(super) fn is_plausible_source_v4(&self, address: Ipv4Addr) -> bool {
         //= RFC 1122 §3.2.1.3
-        // Not this network (0/8), not loopback (127/8), no group, no class E,
-        // no broadcast. One's own address comes back only if somebody lies.
+        // Not this network (0/8), not loopback (127/8), no group, no class E, no broadcast. The
+        // stack's own address as a source is forged.
         let first = address.octets()[0];
         (1..224).contains(&first)
             && first != 127
@@ -153,8 +153,8 @@ impl Addresses {
                 .is_none_or(|own| own.address != address && own.broadcast != Some(address))
     }
 
-    /// Whether an IPv6 packet from the link can come from `address`. The
-    /// unspecified address, which neighbour discovery allows, is none.
+    /// Whether an IPv6 packet from the link can come from `address`. Returns `false` for the
+    /// unspecified address, which neighbour discovery allows.
     pub(super) fn is_plausible_source_v6(&self, address: Ipv6Addr) -> bool {
         //= RFC 4291 §2.7
         //= RFC 4291 §2.5.2
@@ -173,7 +173,7 @@ impl Addresses {
                 .is_some_and(|own| own.is_on_link(address) || own.gateway == Some(address))
     }
 
-    /// The first stop on the way to `remote`.
+    /// The next hop towards `remote`.
     //= RFC 1122 §3.3.1.1
     //= RFC 4861 §5.2
     pub(super) fn next_hop(&self, remote: &Address) -> NextHop {

@@ -1,4 +1,4 @@
-//! What the beginning of a frame tells, before the frame is handled.
+//! Guesses the connection of a frame before the frame is handled.
 
 use toehold_wire::{ipv4, ipv6, protocol};
 
@@ -6,8 +6,8 @@ use super::{Ip, addresses, ethernet};
 use crate::tuple::{Address, FourTuple};
 
 impl Ip {
-    /// The ends of the connection that a frame with this beginning is probably for. A guess
-    /// that nothing but speed may depend on: next to nothing is checked.
+    /// The probable four-tuple of a frame with this beginning. Almost nothing is checked, so that
+    /// only speed may depend on the guess.
     #[inline]
     pub(crate) fn probable_ends(&self, beginning: &[u8]) -> Option<FourTuple> {
         let packet = if self.link.ethernet {

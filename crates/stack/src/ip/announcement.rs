@@ -1,8 +1,9 @@
-//! Telling neighbours where this stack is, unasked.
+//! Announces this stack's addresses to neighbours, unasked.
 //!
-//! Who comes to the link has not heard anything yet, and is told alone: if every stack told
-//! all of them whenever one comes, a link of n stacks would carry n³ frames until all are
-//! there. Only when too many have come at once, or one that leads to others, all are told.
+//! A node that joins the link has heard no announcement, and receives one of its own. If every
+//! stack announced to all nodes at every arrival, a link of n stacks would carry n³ frames. All
+//! nodes receive an announcement only after too many arrivals at once, or the arrival of a bridge
+//! to other nodes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -12,14 +13,14 @@ use crate::counters::Counters;
 use crate::time::Instant;
 use toehold_link::Transmitter;
 
-/// Newcomers that are told one by one.
+/// Most newcomers that receive an announcement of their own.
 const MAX_NEWCOMERS: usize = 64;
 
-/// Who is to be told. Plain data in shared memory; any contents are survived.
+/// Receivers of the next announcement. Plain data in shared memory; any contents are valid.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Announcement {
-    /// Not 0: all neighbours.
+    /// Not 0: all neighbours receive it.
     all: u16,
     count: u16,
     newcomers: [[u8; 6]; MAX_NEWCOMERS],
@@ -60,7 +61,8 @@ impl Announcement {
 }
 
 impl Ip {
-    /// Tells those who are to be told. A newcomer whose link is full asks if it has to know.
+    /// Sends the announcements that are due. A newcomer whose link is full resolves the address
+    /// itself.
     pub(super) fn transmit_announcement(
         &mut self,
         now: Instant,

@@ -26,7 +26,7 @@ impl Ip {
         };
         let to_own = packet.target_ip == own.address;
         //= RFC 5227 §2.1.1
-        // A probe's sender has no address yet that could be learnt.
+        // A probe's sender has no address yet.
         let is_probe = packet.operation == Operation::Request && packet.sender_ip.is_unspecified();
         if !is_probe {
             if !self.own.is_possible_neighbor_v4(packet.sender_ip) {
@@ -52,13 +52,13 @@ impl Ip {
         Ingress::Done
     }
 
-    /// Takes in what the packet says of its sender.
+    /// Learns the sender's hardware address from the packet.
     fn learn_from_arp(&mut self, arrival: &Arrival<'_>, packet: &Packet, to_own: bool) {
         let address = addresses::from_v4(packet.sender_ip);
         let answers = packet.operation == Operation::Reply && to_own && self.neighbors.is_asked(&address);
         //= RFC 826
-        // What is known is updated by whatever the sender says to whomever;
-        // a record is made only if it speaks to this stack.
+        // Any packet of a known sender updates its record. A new record is made only if the packet
+        // is addressed to this stack.
         let evidence = if answers {
             Evidence::Answered
         } else {
@@ -67,7 +67,7 @@ impl Ip {
         self.learn(arrival.now, &address, packet.sender_mac.0, evidence);
     }
 
-    /// Enters a hardware address, and sends what waited for it.
+    /// Learns a hardware address, and sends the frames that waited for it.
     pub(super) fn learn(
         &mut self,
         now: crate::time::Instant,
@@ -88,14 +88,14 @@ impl Ip {
                 state: &mut self.state[0],
                 packets: &mut self.packets,
             };
-            // As any packet that is sent, these start the delay of RFC 4861 §7.3.3.
+            // Like any packet sent, these start the delay of RFC 4861 §7.3.3.
             self.neighbors.resolve(&mut cx, address);
             self.release_waiting(neighbor, mac);
         }
     }
 
-    /// Writes the question for the hardware address of `target`, to everybody
-    /// or to the one that had it.
+    /// Writes the request for the hardware address of `target`, to all nodes or to the node that
+    /// had the address.
     pub(super) fn write_arp_request(
         &self,
         target: Ipv4Addr,

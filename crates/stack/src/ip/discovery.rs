@@ -1,5 +1,5 @@
-//! Neighbour discovery: address resolution for IPv6. Nothing is learnt from
-//! routers: they are settings.
+//! Neighbour discovery: address resolution for IPv6. The stack learns nothing from routers: they
+//! are settings.
 
 use super::addresses::{self, ALL_NODES};
 use super::egress::Message as Outgoing;
@@ -16,7 +16,7 @@ use toehold_wire::{Mac, ethernet, ipv6, protocol};
 pub(super) const MAX_QUESTION: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + MAX_LEN;
 
 impl Ip {
-    /// Takes in a message whose checksum has been verified.
+    /// Handles a message whose checksum has been verified.
     pub(super) fn receive_discovery<'a>(
         &mut self,
         arrival: &Arrival<'_>,
@@ -49,14 +49,14 @@ impl Ip {
         source_link: Option<Mac>,
         counters: &mut Counters,
     ) -> Ingress<'a> {
-        // Others share this stack's groups: no fault of theirs.
+        // Other nodes share this stack's groups, so this message is no fault.
         if !self.own.is_own_v6(target) {
             return Ingress::Done;
         }
         let asker = addresses::from_v6(source);
         if source.is_unspecified() && self.speaks {
             //= RFC 4861 §7.2.4
-            // Somebody wants this address for itself: everybody hears that it is taken.
+            // Another node claims this address: the answer to all nodes says that it is taken.
             self.advertise(arrival.now, target, ALL_NODES, false, counters);
         }
         if source.is_unspecified() {
@@ -89,7 +89,7 @@ impl Ip {
             return dropped(&mut counters.drop_neighbor);
         }
         let address = addresses::from_v6(target);
-        // Without an address in the message, it is about the one on record.
+        // Without an address in the message, it is about the address on record.
         let known = || self.neighbors.hardware_address(&address);
         let Some(mac) = target_link.map(|mac| mac.0).or_else(known) else {
             return Ingress::Done;
@@ -148,8 +148,8 @@ impl Ip {
         self.advertise(now, own.link_local, ALL_NODES, false, counters);
     }
 
-    /// Writes the frame that asks for a hardware address; returns its length,
-    /// 0 if this stack has no address from which to ask.
+    /// Writes the frame that asks for a hardware address and returns its length. Returns 0 if this
+    /// stack has no source address for it.
     pub(super) fn write_question(&self, question: &Question, frame: &mut [u8; MAX_QUESTION]) -> usize {
         match IpAddr::from(question.target) {
             IpAddr::V4(target) => self.write_arp_request(target, question.mac, frame),
@@ -169,7 +169,7 @@ impl Ip {
         };
         let src = addresses::to_v6(&source);
         //= RFC 4861 §7.3.3
-        // A probe goes to the neighbour itself, a first question to its group.
+        // A probe goes to the neighbour itself, a first request to its group.
         let dst = if mac.is_some() {
             target
         } else {
@@ -186,7 +186,7 @@ impl Ip {
         self.write_message(&message, (src, dst), link.0, frame)
     }
 
-    /// Writes the frame that tells one neighbour alone of an address of this stack.
+    /// Writes the frame that announces an address of this stack to one neighbour.
     //= RFC 4861 §7.2.6
     pub(super) fn write_announcement(
         &self,

@@ -1,4 +1,4 @@
-//! Where the packets go out that the IP layer sends itself.
+//! Sends the packets of the IP layer itself.
 
 use super::Ip;
 use super::addresses::{self, NextHop};
@@ -15,7 +15,7 @@ use toehold_link::{Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::Gather;
 use toehold_wire::{Mac, ethernet, ipv4, ipv6, protocol};
 
-/// Hops of what must not cross a router.
+/// Hops of packets that must not cross a router.
 const HOP_LIMIT_ON_LINK: u8 = toehold_wire::ndisc::HOP_LIMIT;
 
 /// A message the IP layer sends on its own account.
@@ -36,7 +36,7 @@ struct Part {
     offset: usize,
     len: usize,
     id: u32,
-    /// Whether there are other parts.
+    /// Whether the message has other parts.
     one_of_many: bool,
 }
 
@@ -55,9 +55,9 @@ impl Ip {
         }
     }
 
-    /// Sends a message, in fragments if need be, as soon as the next hop's
-    /// hardware address is known. What cannot be sent is counted and forgotten.
-    /// Returns whether there was room for it.
+    /// Sends a message, in fragments if needed, as soon as the next hop's hardware address is
+    /// known. A message that cannot be sent is counted and dropped. Returns whether there was room
+    /// for it.
     pub(super) fn send_message(
         &mut self,
         now: Instant,
@@ -78,7 +78,7 @@ impl Ip {
             total.max(1)
         };
         let kept = match message.hop_limit {
-            // Neighbour discovery, which may take the last ones.
+            // Neighbour discovery may take the last buffers.
             HOP_LIMIT_ON_LINK => 0,
             _ => RESERVED,
         };
@@ -114,9 +114,9 @@ impl Ip {
         }
     }
 
-    /// The largest packet for a message of the IP layer's own. Nobody can tell
-    /// a forged "packet too big" about those from a true one, so beyond the
-    /// link they never need one.
+    /// The largest packet for a message of the IP layer itself. The stack cannot tell a forged
+    /// "packet too big" about such a message from a true one. Beyond the link, messages are
+    /// therefore short enough to need none.
     //= RFC 8201 §5.1
     fn message_limit(&self, remote: &Address) -> u16 {
         let (limit, _) = self.packet_limit(remote);
@@ -164,7 +164,7 @@ impl Ip {
         self.send_packet(now, packet, &message.destination, counters);
     }
 
-    /// Sends a packet that lacks its Ethernet header only.
+    /// Sends a packet that is complete but for its Ethernet header.
     fn send_packet(&mut self, now: Instant, packet: u32, destination: &Address, counters: &mut Counters) {
         if !self.link.ethernet {
             self.packets.push_ready(packet);
@@ -202,7 +202,7 @@ impl Ip {
         }
     }
 
-    /// Writes the Ethernet header; the packet is ready.
+    /// Writes the Ethernet header, which completes the packet.
     fn finish_packet(&mut self, packet: u32, destination: [u8; 6]) {
         let header_len = self.link.header_len;
         let is_v4 = self
@@ -216,7 +216,7 @@ impl Ip {
         self.packets.push_ready(packet);
     }
 
-    /// Sends what waited for a neighbour whose hardware address is known now.
+    /// Sends the frames that waited for a neighbour whose hardware address is now known.
     pub(super) fn release_waiting(&mut self, neighbor: u32, mac: [u8; 6]) {
         while let Some(packet) = self.packets.pop_waiting(neighbor) {
             self.finish_packet(packet, mac);
@@ -235,9 +235,9 @@ impl Ip {
         }
     }
 
-    /// Gives the link what is queued: questions to neighbours first, since
-    /// others wait for the answers. False if it had no room for all. It may be
-    /// full for one neighbour only, who must not hold up the others.
+    /// Gives queued frames to the link. Requests to neighbours go first, since other frames wait
+    /// for the answers. Returns `false` if the link had no room for all. The link may be full for
+    /// one neighbour only, which must not delay the others.
     pub(super) fn transmit_queued(&mut self, out: &mut dyn Transmitter, counters: &mut Counters) -> bool {
         let mut room = self.transmit_questions(out, counters);
         let mut at = self.packets.first_ready();
@@ -327,7 +327,7 @@ fn emit_part(buffer: &mut [u8], message: &Message<'_>, part: Part) -> usize {
     len + extension
 }
 
-/// Gives a frame to the link and counts what came of it.
+/// Gives a frame to the link and counts the result.
 pub(super) fn transmit(
     out: &mut dyn Transmitter,
     frame: &[u8],

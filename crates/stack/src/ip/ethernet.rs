@@ -1,4 +1,4 @@
-//! Where frames come in: whom the Ethernet header names, and what is inside.
+//! Entry of frames: checks the Ethernet header and passes the contents on.
 
 use super::headers::EthernetTail;
 use super::{Ingress, Ip, TcpPacket};
@@ -14,7 +14,7 @@ use toehold_wire::ethernet::{EtherType, Frame};
 /// Bytes of the headers this stack writes.
 pub(super) const HEADER_LEN: usize = toehold_wire::ethernet::HEADER_LEN;
 
-/// What the frames of the link look like. Fixed when the stack is made.
+/// The layout of frames on the link. Fixed when the stack is created.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LinkShape {
     /// Largest IP packet in a plain frame, in bytes.
@@ -56,9 +56,9 @@ impl LinkShape {
 pub(super) struct Arrival<'a> {
     pub(super) now: Instant,
     pub(super) frame: &'a Received<'a>,
-    /// Where what the Ethernet header carries begins.
+    /// Offset of the Ethernet payload.
     pub(super) start: usize,
-    /// Whether the frame was for others too.
+    /// Whether the frame also went to other nodes.
     pub(super) to_group: bool,
 }
 
@@ -83,8 +83,7 @@ impl<'a> Arrival<'a> {
         whole.into()
     }
 
-    /// Copies what is behind the Ethernet header, as much as fits, and returns
-    /// its length.
+    /// Copies the Ethernet payload, as much as fits, and returns the number of bytes copied.
     pub(super) fn copy_to(&self, into: &mut [u8]) -> usize {
         let private = self.private();
         let head = private.len().min(into.len());
@@ -94,7 +93,7 @@ impl<'a> Arrival<'a> {
 }
 
 impl Ip {
-    /// Takes in any frame, step by step, and counts why it is dropped.
+    /// Handles any frame, step by step, and counts the reason for a drop.
     #[inline(never)]
     pub(super) fn receive_any<'a>(
         &mut self,

@@ -1,9 +1,8 @@
-//! Puts fragmented IPv4 and IPv6 datagrams together.
+//! Reassembles fragmented IPv4 and IPv6 datagrams.
 //!
-//! A small fixed number of datagrams, each in a buffer of its own with a map of
-//! the 8-byte units that have arrived. No two fragments may disagree: the first
-//! overlap ends a datagram for good. A flood of fragments can push out others'
-//! datagrams and nothing else.
+//! There is a small fixed number of datagrams. Each has a buffer of its own and a map of the 8-byte
+//! units that have arrived. No two fragments may disagree: the first overlap discards a datagram
+//! for good. A flood of fragments can only push out datagrams of other senders.
 
 use super::state::State;
 use crate::time::Instant;
@@ -12,30 +11,30 @@ use toehold_shm::{Carver, OutOfMemory, Table};
 use toehold_wire::{ipv4, ipv6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Datagrams being put together at once.
+/// Datagrams in reassembly at once.
 const DATAGRAMS: usize = 8;
 /// Longest headers in front of the fragmented part: IPv4's largest, or IPv6's
 /// with 80 bytes of extension headers and the fragment header.
 pub(super) const HEADER_ROOM: usize = 128;
 /// Room for the largest datagram.
 const BUFFER: usize = HEADER_ROOM + (1 << 16);
-/// Most bytes of an IP packet this stack looks at as a whole.
+/// Most bytes of an IP packet that this stack examines as a whole.
 pub(super) const LARGEST_PACKET: usize = BUFFER;
 const UNIT: usize = 8;
 /// Words of 64 units in the map of a datagram.
 const WORDS: usize = (1 << 16) / UNIT / 64;
 
-/// How long after its first fragment a datagram has to be complete.
+/// The time in which a datagram must be complete after its first fragment.
 //= RFC 1122 §3.3.2
 //= RFC 8200 §4.5
 const LIFETIME: u64 = 60_000_000_000;
 
 const FREE: u8 = 0;
 const OPEN: u8 = 1;
-/// Had fragments that disagree: later ones are refused too.
+/// The datagram had fragments that disagree: later fragments are refused too.
 const POISONED: u8 = 2;
 
-/// Most bytes of a datagram's fragmented part; stands for "not known yet".
+/// Above the most bytes of a datagram's fragmented part: the length is not known yet.
 const UNKNOWN: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -51,7 +50,7 @@ struct Datagram {
     reach: u32,
     /// Bytes of the first fragment.
     first_len: u16,
-    /// Bytes of the headers in front of the first fragment; 0: not there yet.
+    /// Bytes of the headers in front of the first fragment; 0: not received yet.
     header_len: u8,
     /// Bit `n`: a fragment had `n` in its ECN field.
     ecn: u8,
@@ -59,7 +58,7 @@ struct Datagram {
     reserved: [u8; 7],
 }
 
-/// What the fragments of a datagram have in common.
+/// Fields that the fragments of a datagram have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Key {
@@ -77,17 +76,17 @@ pub(super) struct Piece<'a> {
     /// The headers in front, for IPv6 up to and including the fragment header.
     pub(super) header: &'a [u8],
     pub(super) data: &'a [u8],
-    /// Where `data` begins in the datagram, in bytes.
+    /// Offset of `data` in the datagram, in bytes.
     pub(super) offset: u16,
-    /// Whether others follow.
+    /// Whether other fragments follow.
     pub(super) more: bool,
     pub(super) ecn: u8,
 }
 
-/// What came of a fragment.
+/// The result of inserting a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Kept, or had before.
+    /// Stored, or a duplicate.
     Kept,
     /// Refused.
     Refused,
@@ -118,13 +117,12 @@ impl Fragments {
         })
     }
 
-    /// Forgets all datagrams, whatever somebody who died has left of them.
+    /// Discards all datagrams. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         self.datagrams.as_mut_bytes().fill(0);
     }
 
-    /// Takes a fragment in. Its data begin on a unit and do not exceed the
-    /// largest datagram.
+    /// Inserts a fragment. Its data must begin on a unit and must not exceed the largest datagram.
     pub(super) fn insert(&mut self, now: Instant, piece: &Piece<'_>, state: &mut State) -> Outcome {
         let end = usize::from(piece.offset) + piece.data.len();
         let off_unit =
@@ -145,7 +143,7 @@ impl Fragments {
         if self.contradicts(slot, piece, end) {
             //= RFC 5722 §4
             //= RFC 8200 §4.5
-            // The datagram is given up, with fragments that are yet to come.
+            // The datagram is discarded, together with fragments that are yet to arrive.
             self.datagrams[slot].state = POISONED;
             return Outcome::Refused;
         }
@@ -167,8 +165,8 @@ impl Fragments {
             .position(|datagram| datagram.state != FREE && datagram.key == *key)
     }
 
-    /// Makes room for a datagram: in a free slot, or in place of one that is
-    /// poisoned or the oldest.
+    /// Makes room for a datagram: in a free slot, or in place of a poisoned datagram or the oldest
+    /// one.
     fn open(&mut self, now: Instant, key: Key, state: &mut State) -> usize {
         let age = |slot: &usize| {
             (
@@ -196,12 +194,11 @@ impl Fragments {
         slot
     }
 
-    /// Whether a fragment and what is there already cannot both be true. The
-    /// same bytes once more are no contradiction.
+    /// Whether a fragment contradicts the data received so far. An exact duplicate does not.
     fn contradicts(&self, slot: usize, piece: &Piece<'_>, end: usize) -> bool {
         let datagram = &self.datagrams[slot];
         let total = datagram.total as usize;
-        // Behind the last fragment there is nothing, behind all others something.
+        // No data may lie behind the last fragment, and some must lie behind all others.
         let past_the_end = match (piece.more, datagram.total != UNKNOWN) {
             (true, true) => end >= total,
             (true, false) => false,
@@ -252,15 +249,15 @@ impl Fragments {
         &self.bytes[base + start..base + end]
     }
 
-    /// Frees a complete datagram and returns it as an IP packet with
-    /// `link_header` in front. `None` if no packet can be made of it.
+    /// Frees a complete datagram and returns it as an IP packet behind `link_header`. Returns
+    /// `None` if no valid packet results.
     pub(super) fn take(&mut self, slot: usize, link_header: &[u8]) -> Option<Box<[u8]>> {
         let datagram = self.datagrams[slot];
         self.free(slot);
         let (header_len, total) = (usize::from(datagram.header_len), datagram.total as usize);
         //= RFC 3168 §5.3
-        // A mark on any fragment is a mark on the datagram; one that only some
-        // senders could have set means that something is wrong.
+        // A mark on any fragment marks the datagram. A combination that no single sender sets means
+        // that something is wrong.
         let marked = datagram.ecn & 0b1000 != 0;
         if marked && datagram.ecn & 1 != 0 {
             return None;
@@ -279,15 +276,15 @@ impl Fragments {
         self.datagrams[slot].state = FREE;
     }
 
-    /// A datagram whose time is over, if there is one.
+    /// A datagram whose lifetime is over, if any.
     pub(super) fn expired(&self, now: Instant) -> Option<usize> {
         self.datagrams
             .iter()
             .position(|datagram| datagram.state != FREE && datagram.deadline <= now)
     }
 
-    /// Frees an expired datagram. If its first fragment has arrived, copies
-    /// that as it was into `packet` and returns its length.
+    /// Frees an expired datagram. If its first fragment has arrived, copies that fragment unchanged
+    /// into `packet` and returns its length.
     pub(super) fn give_up(&mut self, slot: usize, packet: &mut [u8]) -> Option<usize> {
         let datagram = self.datagrams[slot];
         self.free(slot);
@@ -344,7 +341,7 @@ fn mend_v6(packet: &mut [u8], header_len: usize, marked: bool) -> bool {
     packet[1] |= if marked { 0x30 } else { 0 };
     packet[fragment_header + 2..fragment_header + 4].fill(0);
     //= RFC 5722 §4
-    // A fragment inside a fragment is nobody's honest work.
+    // No honest sender nests fragments.
     ipv6::View::new(packet, packet.len())
         .is_ok_and(|view| view.upper().is_ok_and(|upper| upper.fragment.is_none()))
 }

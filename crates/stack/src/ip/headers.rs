@@ -1,4 +1,4 @@
-//! Writes the headers of frames that go out.
+//! Writes the headers of outgoing frames.
 
 use super::{Ip, Path};
 use crate::tuple::Address;
@@ -10,7 +10,7 @@ pub(crate) const HOP_LIMIT: u8 = 64;
 
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// What does not change in the Ethernet headers of a stack.
+/// The constant part of a stack's Ethernet headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EthernetTail {
     /// Source and EtherType, for IPv4 and for IPv6.
@@ -27,7 +27,7 @@ impl EthernetTail {
     }
 }
 
-/// What changes from packet to packet in an IP header, addresses aside.
+/// The variable fields of an IP header, without addresses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields {
     pub(super) protocol: u8,
@@ -53,7 +53,7 @@ impl Ip {
         let header = buf.get_mut(start..).unwrap_or(&mut []);
         if is_v4 {
             //= RFC 6864 §4.1
-            // The identification of a packet that nobody fragments means nothing.
+            // The identification of a packet that no router may fragment has no meaning.
             let (id, flags) = if path.may_fragment() {
                 (self.state[0].next_fragment_id() as u16, 0)
             } else {
@@ -85,8 +85,8 @@ impl Ip {
     }
 }
 
-/// Writes the header of an IPv4 packet without options. Everything is summed
-/// and written as it lies in memory (RFC 1071 §2: the sum has no byte order).
+/// Writes the header of an IPv4 packet without options. It sums and writes words in memory order
+/// (RFC 1071 §2: the sum has no byte order).
 #[inline]
 fn emit_v4(buf: &mut [u8], [local, remote]: [&Address; 2], fields: Fields, id: u16, flags: u16) {
     let len = fields.transport_len + ipv4::HEADER_LEN;
@@ -108,7 +108,7 @@ fn emit_v4(buf: &mut [u8], [local, remote]: [&Address; 2], fields: Fields, id: u
     header[16..].copy_from_slice(&target.to_ne_bytes());
 }
 
-/// Changes how many hops a packet may take, in the headers that [`Ip::emit_headers`] has written.
+/// Sets the hop limit in headers that [`Ip::emit_headers`] has written.
 #[cold]
 pub(crate) fn set_hops(headers: &mut [u8], hops: u8) {
     if let Some(header) = headers.last_chunk_mut::<{ ipv6::HEADER_LEN }>()
@@ -136,8 +136,8 @@ fn emit_v6(buf: &mut [u8], [local, remote]: [&Address; 2], fields: Fields) {
     header[24..].copy_from_slice(&remote.0);
 }
 
-/// The ones'-complement sum of an IPv4 header without options, as it lies in
-/// memory: all ones if the header is intact.
+/// The ones'-complement sum of an IPv4 header without options, in memory order. It is all ones if
+/// the header is intact.
 #[inline]
 pub(super) fn header_sum(header: &[u8; ipv4::HEADER_LEN]) -> u16 {
     let words = [
@@ -165,7 +165,7 @@ fn word_at<const AT: usize>(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes([bytes[AT], bytes[AT + 1], bytes[AT + 2], bytes[AT + 3]])
 }
 
-/// The place of a header at the start of a buffer.
+/// The first `N` bytes of a buffer, for a header.
 #[inline]
 fn place<const N: usize>(buf: &mut [u8]) -> &mut [u8; N] {
     let len = buf.len();

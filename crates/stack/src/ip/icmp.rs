@@ -1,5 +1,5 @@
-//! Control messages that arrive: echo requests are answered, errors about TCP
-//! go up, neighbour discovery has a file of its own, the rest is dropped.
+//! Control messages that arrive. The stack answers echo requests and passes errors about TCP up.
+//! Neighbour discovery has a file of its own; all other messages are dropped.
 
 use super::addresses;
 use super::egress::Message as Outgoing;
@@ -17,18 +17,17 @@ use toehold_wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
 const ECHO_REPLY_V4: u8 = 0;
 const ECHO_REPLY_V6: u8 = 129;
 
-/// Lengths of packets on common links, to be tried in turn when a router does
-/// not say what fits.
+/// Common MTUs, tried in turn when a router does not report the MTU of the next hop.
 //= RFC 1191 §7
 const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
-/// A request to be answered, as it lies in the scratch buffer.
+/// An echo request to answer, in the scratch buffer.
 struct Echo {
-    /// From whom the answer comes.
+    /// Source address of the answer.
     source: Address,
     destination: Address,
     tos: u8,
-    /// Where the message lies.
+    /// Offset of the message.
     start: usize,
     end: usize,
 }
@@ -52,7 +51,7 @@ impl Ip {
             return dropped(&mut counters.drop_checksum);
         }
         //= RFC 1122 §3.2.2.6
-        // Requests to everybody are not answered: they would serve to flood.
+        // Requests to a group are not answered: they would serve to flood.
         if !to_own {
             return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         }
@@ -108,8 +107,8 @@ impl Ip {
             Ok(message) => match message.message() {
                 icmpv6::Message::NeighborDiscovery => {
                     //= RFC 6980 §5
-                    // Nothing may stand between the header and the message,
-                    // least of all a fragment header.
+                    // No extension header may stand between the IP header and the message, least of
+                    // all a fragment header.
                     if upper.offset != 0 || !self.link.ethernet {
                         dropped(&mut counters.drop_neighbor)
                     } else {
@@ -130,7 +129,7 @@ impl Ip {
                     self.for_both(Ingress::Done)
                 }
                 _ if unspecified => self.elsewhere(counters, |counters| &mut counters.drop_bad_source),
-                // Requests to everybody would serve to flood (RFC 4443 §4.2 leaves it open).
+                // Requests to a group would serve to flood (RFC 4443 §4.2 leaves the answer open).
                 _ if !to_own => self.elsewhere(counters, |counters| &mut counters.drop_icmp),
                 icmpv6::Message::EchoRequest { .. } if self.beside_kernel => {
                     self.elsewhere(counters, |counters| &mut counters.drop_icmp)
@@ -218,7 +217,7 @@ impl Ip {
             ParameterProblem { original, .. } => (original, Some(IcmpErrorKind::ParameterProblem)),
             //= RFC 6633 §3
             //= RFC 1122 §3.2.2
-            // Source quench and whatever else there is.
+            // Source quench and all other types.
             _ => (&[][..], None),
         };
         self.error(Quote::v4(original).ok(), kind, origin, counters)
@@ -244,7 +243,7 @@ impl Ip {
         self.error(Quote::v6(original).ok(), kind, origin, counters)
     }
 
-    /// Turns a quoted packet round into a connection of this stack.
+    /// Maps the quoted packet to a connection of this stack.
     //= RFC 1122 §4.2.3.9
     //= RFC 5927 §4
     fn error<'a>(
@@ -289,7 +288,7 @@ impl Ip {
     }
 }
 
-/// What is left of an announced MTU after a look at the packet it is about.
+/// Validates a reported MTU against the packet that it is about.
 fn believable_mtu(mtu: u16, packet_len: u32, is_v4: bool) -> Option<u16> {
     if !is_v4 {
         //= RFC 8201 §4
@@ -297,7 +296,7 @@ fn believable_mtu(mtu: u16, packet_len: u32, is_v4: bool) -> Option<u16> {
     }
     let mtu = match mtu {
         //= RFC 1191 §5
-        // An old router: the next length below the packet's that links have.
+        // An old router reports no MTU: use the next common MTU below the packet's length.
         0 => PLATEAUS
             .into_iter()
             .find(|plateau| u32::from(*plateau) < packet_len)?,

@@ -1,5 +1,5 @@
-//! ICMP errors that this stack sends: about what it does not know, cannot read,
-//! or could not put together.
+//! ICMP errors that this stack sends: about packets that it does not know, cannot read, or could
+//! not reassemble.
 
 use super::Ip;
 use super::addresses;
@@ -11,33 +11,33 @@ use crate::time::Instant;
 use toehold_wire::ipv6::Problem;
 use toehold_wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
 
-/// Longest message: the least that every IPv6 path takes, without IPv6 header.
+/// Longest message: the minimum MTU of IPv6, without the IPv6 header.
 //= RFC 4443 §2.4
 const MAX_MESSAGE_V6: usize = super::path_mtu::LEAST_IPV6 as usize - ipv6::HEADER_LEN;
 /// Longest message over IPv4, without IPv4 header.
 //= RFC 1812 §4.3.2.3
 const MAX_MESSAGE_V4: usize = 576 - ipv4::HEADER_LEN;
 
-/// What is wrong with a packet.
+/// The fault of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// Nobody has the port.
+    /// The port has no listener or connection.
     NoPort,
-    /// Nobody knows the protocol (IPv4).
+    /// The protocol has no handler (IPv4).
     NoProtocol,
-    /// The headers make no sense (IPv6).
+    /// The headers are invalid (IPv6).
     Problem(Problem),
     /// Fragments were missing for too long.
     Reassembly,
 }
 
 impl Ip {
-    /// Reports a packet that arrived to its sender. The caller knows that it
-    /// was sent to this stack alone, or that the report is due nevertheless.
+    /// Reports a packet to its sender. The caller knows that the packet was sent to this stack
+    /// alone, or that a report is due nevertheless.
     #[cold]
     pub(super) fn report_arrival(&mut self, arrival: &Arrival<'_>, report: Report, counters: &mut Counters) {
         let excused = matches!(report, Report::Problem(problem) if problem.despite_multicast);
-        // One report is enough, whichever shards of the node have the packet.
+        // One report is enough if several shards of the node receive the packet.
         if (arrival.to_group && !excused) || !self.answers {
             return;
         }
@@ -112,7 +112,7 @@ impl Ip {
             return None;
         }
         //= RFC 4443 §2.2
-        // From the address the packet was sent to, if that is one of ours alone.
+        // The source is the packet's destination if that is an address of this stack alone.
         let source = if self.own.is_own_v6(view.dst()) {
             view.dst()
         } else {
@@ -147,7 +147,7 @@ impl Ip {
         })
     }
 
-    /// Gives up datagrams whose fragments were missing for too long.
+    /// Discards datagrams whose fragments did not arrive in time.
     pub(super) fn expire_fragments(&mut self, now: Instant, counters: &mut Counters) {
         while let Some(datagram) = self.fragments.expired(now) {
             let mut scratch = core::mem::take(&mut self.scratch);
@@ -161,13 +161,12 @@ impl Ip {
     }
 }
 
-/// Whether a message of ICMP for IPv4 asks or answers something, which leaves
-/// errors and what is unknown.
+/// Whether an ICMPv4 message is a request or an answer. Errors and unknown types are not.
 fn is_query_v4(message: &[u8]) -> bool {
     matches!(message.first(), Some(0 | 8 | 13..=18))
 }
 
-/// Whether a packet carries an ICMPv6 error, or may do so for all one can see.
+/// Whether a packet carries an ICMPv6 error, or may carry one.
 fn is_error_v6(view: &ipv6::View<'_>) -> bool {
     let Ok(upper) = view.upper() else { return false };
     upper.protocol == protocol::ICMPV6 && view.payload().get(upper.offset).is_none_or(|kind| *kind < 128)

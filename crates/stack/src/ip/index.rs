@@ -1,18 +1,17 @@
 //! Finds records by IP address: hash chains in shared memory.
 //!
-//! The hash is keyed, so that nobody outside can choose addresses that meet in
-//! one chain.
+//! The hash is keyed, so that no attacker can choose addresses that meet in one chain.
 
 use crate::tuple::Address;
 use core::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use toehold_shm::{Carver, NONE, OutOfMemory, Steps, Table};
 
-/// Maps addresses to record numbers. The records, with their addresses, belong
-/// to somebody else, who answers for a record's address.
+/// Maps addresses to record numbers. The caller owns the records with their addresses, and tells
+/// the address of a record.
 pub(super) struct AddressIndex {
     heads: Table<u32>,
-    /// Per record: the next one of its chain.
+    /// For each record: the next one of its chain.
     next: Table<u32>,
     key: [u8; 16],
 }
@@ -35,7 +34,7 @@ impl AddressIndex {
         Ok(Self { heads, next, key })
     }
 
-    /// Takes all records out, whatever somebody who died has left of the chains.
+    /// Removes all records. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         self.heads.fill(NONE);
     }
@@ -47,7 +46,7 @@ impl AddressIndex {
         (hasher.finish() as usize) & (self.heads.len() - 1)
     }
 
-    /// The record of `address`; `address_of` tells a record's address.
+    /// The record of `address`; `address_of` returns the address of a record.
     pub(super) fn find(&self, address: &Address, address_of: impl Fn(u32) -> Address) -> Option<u32> {
         let mut at = self.heads[self.bucket(address)];
         let mut steps = Steps::along(self.next.len() as u32);
@@ -61,7 +60,7 @@ impl AddressIndex {
         None
     }
 
-    /// Enters a record whose address is not in yet.
+    /// Inserts a record whose address is not in the index yet.
     pub(super) fn insert(&mut self, address: &Address, record: u32) {
         let bucket = self.bucket(address);
         self.next[record as usize] = self.heads[bucket];

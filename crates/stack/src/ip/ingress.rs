@@ -1,27 +1,27 @@
-//! What the IP layer hands up, one per received frame.
+//! Results of the IP layer for received frames, one for each.
 
 use crate::tuple::{Address, FourTuple};
 use toehold_link::Offload;
 use toehold_shm::Gather;
 use toehold_wire::tcp::Seq;
 
-/// What came of a received frame.
+/// The result of a received frame.
 #[derive(Debug)]
 pub(crate) enum Ingress<'a> {
     /// A TCP segment for one of this stack's addresses.
     Tcp(TcpPacket<'a>),
     /// An ICMP error about a TCP segment this stack may have sent.
     IcmpError(IcmpError),
-    /// The frame completed a fragmented datagram. The bytes are a whole frame
-    /// in private memory, to be given to the same receive function that
-    /// returned this. It never comes back as `Reassembled` again.
+    /// The frame completed a fragmented datagram. The bytes are a whole frame in private memory.
+    /// The caller passes them to the receive function that returned this value. The result is never
+    /// `Reassembled` again.
     Reassembled(Box<[u8]>),
-    /// The frame in one piece of private memory, because its headers went on behind the private
-    /// bytes. To be given to the same receive function; it never comes back as `Whole` again.
+    /// The frame in one piece of private memory, because its headers exceeded the private bytes.
+    /// The caller passes it to the same receive function. The result is never `Whole` again.
     Whole(Box<[u8]>),
-    /// For the kernel's stack, which has the same addresses, or for that as well.
+    /// The frame is for the kernel's stack, which has the same addresses, or for both stacks.
     Kernel,
-    /// Consumed, answered or dropped; whatever had to be counted has been.
+    /// The frame was consumed, answered or dropped, and all counters are updated.
     Done,
 }
 
@@ -32,8 +32,8 @@ pub(crate) enum Ingress<'a> {
 pub(crate) struct TcpPacket<'a> {
     /// The sender: a unicast address that is not one of this stack's.
     pub(crate) source: Address,
-    /// The one of this stack's addresses the segment was sent to; never a
-    /// multicast or broadcast address.
+    /// The address of this stack to which the segment was sent; never a multicast or broadcast
+    /// address.
     pub(crate) destination: Address,
     /// The ECN field of the IP header (RFC 3168 §5): 0 Not-ECT, 1 ECT(1),
     /// 2 ECT(0), 3 CE.
@@ -43,32 +43,32 @@ pub(crate) struct TcpPacket<'a> {
     /// Private bytes from the TCP header on, without Ethernet padding. May be
     /// shorter than a TCP header.
     pub(crate) header: &'a [u8],
-    /// What follows `header`, possibly in memory that the sender can write, and
-    /// possibly with padding behind it: `transport_len` says where it ends.
+    /// The bytes behind `header`, possibly in memory that the sender can write, and possibly with
+    /// padding at the end. `transport_len` tells where the segment ends.
     pub(crate) rest: &'a Gather<'a>,
     /// Bytes of TCP header and payload: of `header` and `rest` together.
     pub(crate) transport_len: usize,
-    /// What the link knows of the frame.
+    /// The link's knowledge of the frame.
     pub(crate) offload: Offload,
 }
 
 /// An ICMP error that quotes a TCP segment from one of this stack's addresses.
 ///
-/// Anybody can forge one: the receiver has to check [`IcmpError::seq`] against
-/// what is outstanding (RFC 5927 §4).
+/// Any host can forge one: the receiver must check [`IcmpError::seq`] against the outstanding data
+/// (RFC 5927 §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IcmpError {
     /// The connection, seen from this stack.
     pub(crate) tuple: FourTuple,
     /// Sequence number of the quoted segment.
     pub(crate) seq: Seq,
-    /// What happened to it.
+    /// The kind of error.
     pub(crate) kind: IcmpErrorKind,
     /// The message itself.
     pub(crate) origin: IcmpOrigin,
 }
 
-/// An ICMP error as it came.
+/// Source and type of an ICMP error, unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IcmpOrigin {
     /// The sender of the message: any host on the way.
@@ -79,7 +79,7 @@ pub(crate) struct IcmpOrigin {
     pub(crate) code: u8,
 }
 
-/// Kinds of ICMP errors TCP hears of.
+/// Kinds of ICMP errors that TCP handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IcmpErrorKind {
     /// IPv4 "fragmentation needed and DF set" (RFC 1191) or IPv6 "packet too
@@ -94,11 +94,11 @@ pub(crate) enum IcmpErrorKind {
     NetUnreachable,
     /// The host does not answer its router: a soft error.
     HostUnreachable,
-    /// The network is there, and refuses what was sent (IPv4).
+    /// The network exists and refuses the packet (IPv4).
     NetRefused,
-    /// The host is there, and it or a router on the way refuses what was sent (IPv4).
+    /// The host exists, and it or a router refuses the packet (IPv4).
     HostRefused,
-    /// The router knows of no such host.
+    /// The router knows no such host.
     HostUnknown,
     /// The host that sent the segment is cut off.
     HostIsolated,
@@ -110,10 +110,10 @@ pub(crate) enum IcmpErrorKind {
     PortUnreachable,
     /// Forbidden by a filter, over IPv6: a hard error while connecting.
     Prohibited,
-    /// A reason that is not known here (IPv6).
+    /// An unknown reason (IPv6).
     Unknown,
     /// The hop limit or the time for reassembly ran out: a soft error.
     TimeExceeded,
-    /// A field of the header makes no sense to the receiver.
+    /// The receiver found an invalid header field.
     ParameterProblem,
 }

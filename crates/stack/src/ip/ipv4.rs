@@ -12,8 +12,8 @@ use toehold_link::Received;
 use toehold_wire::{WireError, ethernet, ipv4, protocol};
 
 impl Ip {
-    /// The common case in a straight line: a whole TCP segment from somebody to
-    /// this stack, without options. `None`: look closer, something is different.
+    /// Handles the common case without detours: a whole TCP segment to this stack, without options.
+    /// Returns `None` if the frame needs the general path.
     #[inline]
     pub(super) fn plain_tcp_v4<'a>(&self, frame: &'a Received<'a>, start: usize) -> Option<TcpPacket<'a>> {
         let own = self.own.ipv4?;
@@ -54,23 +54,23 @@ impl Ip {
             return self.elsewhere(counters, |counters| &mut counters.drop_not_local);
         }
         //= RFC 1122 §3.3.6
-        // A packet for one, in a frame for many, is somebody's mistake.
+        // A unicast packet in a group frame is a mistake of the sender.
         if destination == Destination::Own && arrival.to_group {
             return dropped(&mut counters.drop_not_local);
         }
         if !self.own.is_plausible_source_v4(view.src()) {
-            // Who asks the kernel for an address has none yet (RFC 2131 §4.1).
+            // A host that asks the kernel for an address has none yet (RFC 2131 §4.1).
             return match view.protocol() {
                 protocol::TCP => dropped(&mut counters.drop_bad_source),
                 _ => self.elsewhere(counters, |counters| &mut counters.drop_bad_source),
             };
         }
-        // Nobody has an honest reason to name the routers (RFC 7126 §4.3, §4.4).
+        // No honest sender uses source routes (RFC 7126 §4.3, §4.4).
         if view.has_source_route() {
             return dropped(&mut counters.drop_malformed);
         }
         if view.is_fragment() {
-            // Nothing but TCP is put together here that is the kernel's.
+            // Of the packets for the kernel, the stack reassembles TCP only.
             if self.beside_kernel && view.protocol() != protocol::TCP {
                 return self.elsewhere(counters, |counters| &mut counters.drop_fragment);
             }
@@ -87,7 +87,7 @@ impl Ip {
                 Ingress::Tcp(packet)
             }
             //= RFC 9293 §3.9.2.3
-            // A segment for many is dropped in silence.
+            // A segment to a group is dropped without an answer.
             protocol::TCP => dropped(&mut counters.drop_not_local),
             protocol::ICMPV4 => self.receive_icmpv4(arrival, &view, to_own, counters),
             protocol::UDP if to_own && !self.beside_kernel => {
@@ -134,7 +134,7 @@ impl Ip {
         self.fragment_outcome(arrival, outcome, counters)
     }
 
-    /// Passes on what came of a fragment of either family.
+    /// Passes on the result of a fragment of either family.
     pub(super) fn fragment_outcome<'a>(
         &mut self,
         arrival: &Arrival<'a>,
@@ -145,7 +145,7 @@ impl Ip {
             Outcome::Kept => Ingress::Done,
             Outcome::Refused => dropped(&mut counters.drop_fragment),
             Outcome::Complete(datagram) => {
-                // Without a VLAN tag, which may have been on some of the fragments only.
+                // Without a VLAN tag, which only some of the fragments may have carried.
                 let mut link_header = [0; ethernet::HEADER_LEN];
                 let header_len = self.link.header_len;
                 if let Some(front) = arrival.frame.private.first_chunk::<12>() {

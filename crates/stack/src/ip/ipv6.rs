@@ -12,8 +12,8 @@ use toehold_wire::ipv6::{ExtensionError, Fragment, Problem, Upper};
 use toehold_wire::{ipv6, protocol};
 
 impl Ip {
-    /// The common case in a straight line: a whole TCP segment from somebody to
-    /// this stack, without extension headers. `None`: look closer.
+    /// Handles the common case without detours: a whole TCP segment to this stack, without
+    /// extension headers. Returns `None` if the frame needs the general path.
     #[inline]
     pub(super) fn plain_tcp_v6<'a>(&self, frame: &'a Received<'a>, start: usize) -> Option<TcpPacket<'a>> {
         let own = self.own.ipv6.as_ref()?;
@@ -50,8 +50,8 @@ impl Ip {
             return dropped(&mut counters.drop_not_local);
         }
         //= RFC 4861 §7.1.1
-        // A node that has no address yet may ask for one: neighbour discovery
-        // decides, nobody else hears it.
+        // A node without an address may ask for one. Neighbour discovery decides; no other protocol
+        // accepts such a source.
         let unspecified = view.src().is_unspecified();
         if !unspecified && !self.own.is_plausible_source_v6(view.src()) {
             return dropped(&mut counters.drop_bad_source);
@@ -87,7 +87,7 @@ impl Ip {
         }
     }
 
-    /// A packet whose extension headers are passed.
+    /// Handles a packet behind its extension headers.
     fn receive_upper_v6<'a>(
         &mut self,
         arrival: &Arrival<'a>,
@@ -167,7 +167,7 @@ impl Ip {
             return self.fragment_outcome(arrival, outcome, counters);
         }
         //= RFC 7112 §5
-        // The first fragment has to have all headers.
+        // The first fragment must contain all headers.
         let cut = Problem {
             code: 3,
             pointer: 0,
@@ -187,7 +187,7 @@ fn address_at<const AT: usize>(header: &[u8; ipv6::HEADER_LEN]) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-/// Whether a packet's headers, that of TCP included, go on behind the private bytes.
+/// Whether a packet's headers, including the TCP header, exceed the private bytes.
 #[inline]
 fn is_cut(upper: &Result<Upper, ExtensionError>, arrival: &Arrival<'_>) -> bool {
     /// Longest TCP header.

@@ -1,20 +1,20 @@
-//! What the IP layer leaves to the kernel's stack, if the node has one beside this one.
+//! Frames that the IP layer leaves to the kernel's stack, if the node has one beside this one.
 //!
-//! The two have the same addresses, so the kernel is given all that this stack does not
-//! know how to handle, and decides for itself what becomes of it: UDP, echo requests,
-//! groups, addresses of the interface that this stack knows nothing of. Questions for
-//! hardware addresses and their answers are for both: each has neighbours of its own. Both
-//! answer, alike, so that this stack's connections do not end when the interface goes down.
+//! Both stacks have the same addresses. The kernel receives all frames that this stack does not
+//! handle, and decides what becomes of them. Such are UDP, echo requests, groups, and addresses of
+//! the interface that this stack does not know. Requests for hardware addresses and their answers
+//! go to both: each stack has a neighbour cache of its own. Both answer alike, so that this stack's
+//! connections survive when the interface goes down.
 //!
-//! TCP for this stack's addresses is not decided here: see `tcp/input`.
+//! TCP for this stack's addresses is decided elsewhere: see `tcp/input`.
 
 use super::ethernet::dropped;
 use super::{Ingress, Ip};
 use crate::counters::Counters;
 
 impl Ip {
-    /// What is not for this stack: the kernel's, if there is one; otherwise a drop, counted
-    /// under `reason`. Of the shards, one hands it on: that of its flow, or the first one.
+    /// Handles a frame that is not for this stack: hands it to the kernel, or drops it and counts
+    /// `reason`. Only one shard hands it on: that of its flow, or the first one.
     #[cold]
     pub(super) fn elsewhere<'a>(
         &self,
@@ -28,7 +28,7 @@ impl Ip {
         }
     }
 
-    /// What this stack has taken in, and the kernel wants to know as well.
+    /// Marks a frame that this stack has handled and the kernel also needs.
     #[cold]
     pub(super) fn for_both<'a>(&self, taken: Ingress<'a>) -> Ingress<'a> {
         match taken {

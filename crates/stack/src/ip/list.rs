@@ -1,7 +1,7 @@
 //! Doubly linked lists over small numbers, kept in shared memory.
 //!
-//! A number (a record's index) is on at most one list of a set at a time; its
-//! owner remembers which. All operations take constant time.
+//! A number (a record's index) is on at most one list of a set at a time, and its owner remembers
+//! which. All operations take constant time.
 
 use toehold_shm::{Carver, NONE, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -21,7 +21,7 @@ const NOTHING: Ends = Ends {
 
 /// A set of lists over the same numbers.
 pub(super) struct Lists {
-    /// Per number: its predecessor (`front`) and successor (`back`).
+    /// For each number: its predecessor (`front`) and successor (`back`).
     links: Table<Ends>,
     lists: Table<Ends>,
 }
@@ -41,18 +41,18 @@ impl Lists {
         Ok(Self { links, lists })
     }
 
-    /// Takes everything off all lists, whatever somebody who died has left of them.
+    /// Empties all lists. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         self.lists.fill(NOTHING);
     }
 
-    /// First number of a list, or [`NONE`].
+    /// The first number of a list, or [`NONE`].
     #[inline]
     pub(super) fn front(&self, list: u32) -> u32 {
         self.lists[list as usize].front
     }
 
-    /// Number after `id` on its list, or [`NONE`].
+    /// The number after `id` on its list, or [`NONE`].
     pub(super) fn after(&self, id: u32) -> u32 {
         self.links[id as usize].back
     }
@@ -71,12 +71,12 @@ impl Lists {
         ends.back = id;
     }
 
-    /// Takes `id` off `list`, which it must be on.
+    /// Removes `id` from `list`, which it must be on.
     ///
     /// # Panics
     ///
-    /// If those beside it do not know of it: somebody else has written to the memory.
-    /// Whoever takes numbers off until none is left would not come to an end.
+    /// If its neighbours on the list do not link to it: another process has damaged the memory.
+    /// Without the panic, a caller that empties the list would never end.
     pub(super) fn remove(&mut self, list: u32, id: u32) {
         let link = self.links[id as usize];
         let ends = &mut self.lists[list as usize];
@@ -92,7 +92,7 @@ impl Lists {
         };
         assert_eq!(*behind, id, "a list is damaged");
         *behind = link.front;
-        // Nor in a list that bites its tail.
+        // This also ends a caller's loop over a list with a cycle.
         self.links[id as usize] = NOTHING;
     }
 
@@ -114,9 +114,9 @@ mod tests {
     use toehold_shm::Region;
 
     proptest! {
-        /// Any sequence of operations does what a set of queues does.
+        /// Any sequence of operations behaves like a set of queues.
         #[test]
-        fn behaves_like_queues(operations in proptest::collection::vec((0u32..2, 0u32..8, 0u8..3), 0..200)) {
+        fn lists_behave_like_queues(operations in proptest::collection::vec((0u32..2, 0u32..8, 0u8..3), 0..200)) {
             let mut carver = Carver::new(Region::private(1 << 16).unwrap()).unwrap();
             let mut lists = Lists::create(&mut carver, 8, 2).unwrap();
             let mut model = [VecDeque::new(), VecDeque::new()];

@@ -1,5 +1,5 @@
-//! Telling switches and routers which groups this stack listens to: its solicited-node groups,
-//! without which a switch that snoops does not pass neighbour solicitations on.
+//! Reports this stack's groups to switches and routers. Without reports of the solicited-node
+//! groups, a snooping switch does not forward neighbour solicitations.
 
 use core::net::Ipv6Addr;
 
@@ -13,14 +13,14 @@ use toehold_wire::mld::{self, Query, Version};
 use toehold_wire::ndisc::solicited_node;
 use toehold_wire::{ipv6, protocol};
 
-/// The span within which what was said unasked is said again.
+/// The interval within which an unsolicited report is repeated.
 //= RFC 3810 §9.11 (Unsolicited Report Interval)
 const REPEAT_WITHIN_MS: u32 = 1000;
 
-/// What is to be reported, as the state's number for it.
+/// The kind of the report that is due, as stored in the state.
 mod due {
     pub(super) const NOTHING: u32 = 0;
-    /// Groups that are new, in version 2.
+    /// New groups, in version 2.
     pub(super) const CHANGE: u32 = 1;
     /// The answer to a query of version 2.
     pub(super) const ANSWER_V2: u32 = 2;
@@ -29,7 +29,7 @@ mod due {
 }
 
 impl Ip {
-    /// The groups that are reported. That of all nodes never is.
+    /// The groups that are reported; the all-nodes group never is.
     //= RFC 4861 §7.2.1 (a node joins the solicited-node groups of its addresses)
     //= RFC 3810 §6 (nothing is sent for the all-nodes group)
     fn groups(&self) -> Option<(Ipv6Addr, [Ipv6Addr; 2])> {
@@ -38,14 +38,14 @@ impl Ip {
         Some((own.link_local, groups))
     }
 
-    /// Reports the groups unasked, and once more soon.
+    /// Reports the groups unsolicited, and once more soon.
     //= RFC 3810 §6.1
     pub(super) fn report_groups(&mut self, now: Instant, counters: &mut Counters) {
         self.transmit_report(now, due::CHANGE, counters);
         self.schedule_report(now, due::CHANGE, REPEAT_WITHIN_MS);
     }
 
-    /// Takes in a query of a router.
+    /// Handles a query of a router.
     //= RFC 3810 §6.2 (checks, and a random delay within what the query allows)
     pub(super) fn receive_query(
         &mut self,
@@ -73,20 +73,20 @@ impl Ip {
         self.schedule_report(arrival.now, answer, query.within_ms);
     }
 
-    /// A report that is due already stays, if it is earlier.
+    /// Schedules a report. An earlier report that is due already stays.
     fn schedule_report(&mut self, now: Instant, kind: u32, within_ms: u32) {
         let span_ns = u64::from(within_ms.min(600_000)) * 1_000_000;
         let state = &mut self.state[0];
         let due = now.plus_nanos(state.random() % span_ns.max(1));
         if state.report_kind == due::NOTHING || due < state.report_at {
             state.report_at = due;
-            // A router of version 1 understands no other.
+            // A router of version 1 understands version 1 only.
             state.report_kind = state.report_kind.max(kind);
         }
         state.wake_at(state.report_at);
     }
 
-    /// Sends the report that is due, and says when another one is.
+    /// Sends the report that is due, and schedules the next one.
     pub(super) fn run_report(&mut self, now: Instant, counters: &mut Counters) -> Instant {
         let state = &mut self.state[0];
         if state.report_kind == due::NOTHING {

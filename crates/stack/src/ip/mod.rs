@@ -1,16 +1,14 @@
-//! The IP layer: everything between Ethernet frames and TCP segments.
+//! The IP layer: all protocols between Ethernet frames and TCP segments.
 //!
-//! [`Ip`] owns the stack's addresses, its neighbours (ARP and neighbour
-//! discovery), path MTUs, fragments being put together, and the few packets it
-//! sends on its own account: ARP, neighbour discovery, echo replies, ICMP
-//! errors. It answers those itself. TCP segments and ICMP errors about them go
-//! up as [`Ingress`]; TCP asks for a [`Path`] and has the headers of its own
-//! frames written by [`Ip::emit_headers`].
+//! [`Ip`] owns the stack's addresses, its neighbours (ARP and neighbour discovery), path MTUs and
+//! fragments in reassembly. It also sends a few packets of its own: ARP, neighbour discovery, echo
+//! replies, ICMP errors. It passes TCP segments and ICMP errors about them up as [`Ingress`]. TCP
+//! asks for a [`Path`], and calls [`Ip::emit_headers`] to write the headers of its frames.
 //!
-//! It never forwards, never configures itself from the network (no DHCP, no
-//! router advertisements, no redirects: addresses and routers are settings),
-//! and never queues a TCP segment: what waits for a hardware address waits in a
-//! list of TCP's own, whose head is kept in the neighbour's record.
+//! It never forwards. It never configures itself from the network (no DHCP, router advertisements
+//! or redirects): addresses and routers are settings. It never queues a TCP segment. Connections
+//! that wait for a hardware address are on a list of TCP's own, whose head is kept in the
+//! neighbour's record.
 //!
 //! The order of calls in a driver's round: [`Ip::handle_timeout`];
 //! [`Ip::receive`] for every frame; [`Ip::next_event`] until it is `None`;
@@ -68,26 +66,26 @@ pub(crate) const MAX_HEADERS: usize = 54;
 
 const _: () = assert!(MAX_HEADERS == ethernet::HEADER_LEN + toehold_wire::ipv6::HEADER_LEN);
 
-/// Largest packet a loopback path takes, in bytes. It waits in payload memory, together
-/// with a few bytes about it; that part of the memory which programs cannot fill with
-/// what they send has to hold it, or it would wait for ever.
+/// Largest packet that a loopback path takes, in bytes. A packet waits in payload memory together
+/// with a few bytes about it. It must fit into the part of the memory that programs cannot fill
+/// with data to send, or it would wait for ever.
 fn loopback_mtu(config: &Config) -> u16 {
     let kept = u64::from(config.payload_blocks / 4) * u64::from(config.payload_block_len);
     let mtu = kept.saturating_sub(64).max(path_mtu::LEAST_IPV6.into());
     u16::try_from(mtu).unwrap_or(u16::MAX)
 }
 
-/// The IP layer of one stack: handles to its state, and its settings.
+/// The IP layer of one stack: its settings and handles to its state.
 pub(crate) struct Ip {
     own: Addresses,
     link: LinkShape,
     loopback_mtu: u16,
     /// Which shard of its node this stack is.
     steering: Steering,
-    /// Whether this stack answers for its node: its first shard.
+    /// Whether this stack answers for its node: it is the first shard.
     speaks: bool,
-    /// Whether of the node's shards it answers for the frame that came last: what belongs to
-    /// a flow, the flow's shard has alone.
+    /// Whether this shard answers the frame that arrived last. Only a flow's own shard answers
+    /// frames of the flow.
     answers: bool,
     /// Whether the kernel's stack has the same addresses.
     beside_kernel: bool,
@@ -96,8 +94,7 @@ pub(crate) struct Ip {
     packets: Packets,
     path_mtus: PathMtus,
     fragments: Fragments,
-    /// Private copy of a packet that is looked at beyond its headers. Holds
-    /// nothing between two calls.
+    /// Private copy of a packet that is examined beyond its headers. Unused between two calls.
     scratch: Vec<u8>,
 }
 
@@ -111,9 +108,8 @@ impl Ip {
             + Fragments::bytes_needed()
     }
 
-    /// Makes the IP layer's state in a fresh region. On a region that has it
-    /// already, makes handles and changes nothing; `config` must then be the
-    /// one the state was made with.
+    /// Creates the IP layer's state in a fresh region. On a region that holds the state already,
+    /// makes handles and changes nothing. `config` must then equal the one at creation.
     ///
     /// # Errors
     ///
@@ -140,8 +136,8 @@ impl Ip {
         })
     }
 
-    /// After somebody died in the middle of a change: what was learned of paths is learned
-    /// again, and what waited to be sent is lost, as any packet may be.
+    /// Repairs the state after a process died in the middle of a change. Path MTUs are learned
+    /// again; queued frames are lost, as any packet may be.
     pub(crate) fn mend(&mut self) {
         self.neighbors.mend(&mut self.state[0]);
         self.packets.forget();
@@ -153,8 +149,7 @@ impl Ip {
         state.announcement.tell_all();
     }
 
-    /// Takes in a frame from the link. Answers to it, if the IP layer gives
-    /// any, leave with [`Ip::poll_transmit`].
+    /// Handles a frame from the link. Answers of the IP layer leave with [`Ip::poll_transmit`].
     #[inline]
     pub(crate) fn receive<'a>(
         &mut self,
@@ -170,8 +165,8 @@ impl Ip {
         self.receive_any(now, frame, counters)
     }
 
-    /// The segment in the frame, if it is a plain one; see the functions for
-    /// either family. Whatever else there is to say, the long way says it.
+    /// The segment in the frame, if it takes the fast path of its family. All other frames take the
+    /// general path.
     #[inline]
     fn plain_tcp<'a>(&self, frame: &'a Received<'a>) -> Option<TcpPacket<'a>> {
         if !self.link.ethernet {
@@ -182,7 +177,7 @@ impl Ip {
             };
         }
         let header: &[u8; ethernet::HEADER_LEN] = frame.private.first_chunk()?;
-        // The destination and the group bit of the source at one go.
+        // Checks the destination and the group bit of the source at once.
         let front = u64::from_le_bytes(*header.first_chunk()?) & 0x01_ffff_ffff_ffff;
         if front != self.link.own_front {
             return None;
@@ -194,8 +189,8 @@ impl Ip {
         }
     }
 
-    /// Where packets for `remote` go. Starts to ask for the next hop's hardware
-    /// address if it has to; the question leaves with [`Ip::poll_transmit`].
+    /// The path to `remote`. Starts to resolve the next hop's hardware address if necessary; the
+    /// request leaves with [`Ip::poll_transmit`].
     pub(crate) fn path(&mut self, now: Instant, remote: Address) -> PathState {
         let next_hop = match (self.own.next_hop(&remote), self.link.ethernet) {
             (NextHop::Loopback, _) => {
@@ -231,8 +226,8 @@ impl Ip {
         }
     }
 
-    /// Whether a path is still what [`Ip::path`] would answer. Compares one
-    /// number; may say no for a path that has not changed.
+    /// Whether a path still equals the answer of [`Ip::path`]. Compares one number; may return
+    /// `false` for an unchanged path.
     #[inline]
     pub(crate) fn path_is_current(&self, path: &Path) -> bool {
         path.epoch() == self.state[0].epoch()
@@ -265,8 +260,8 @@ impl Ip {
         self.emit(buf, path, &local, &remote, fields)
     }
 
-    /// The address of this stack from which to send to `remote`; `None` if it
-    /// has none of that family.
+    /// The address of this stack from which to send to `remote`; `None` if the stack has none of
+    /// that family.
     pub(crate) fn source_for(&self, remote: Address) -> Option<Address> {
         self.own.source_for(&remote)
     }
@@ -276,9 +271,8 @@ impl Ip {
         self.own.is_local(&address)
     }
 
-    /// Gives the link what is queued: questions to neighbours, answers, errors,
-    /// and what waited for a hardware address. What the link has no room for
-    /// stays.
+    /// Gives queued frames to the link: requests to neighbours, answers, errors, and frames that
+    /// waited for a hardware address. Frames that the link has no room for stay queued.
     #[inline]
     pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter, counters: &mut Counters) {
         self.neighbors.settle(counters);
@@ -305,7 +299,7 @@ impl Ip {
             || self.state[0].announcement.is_due()
     }
 
-    /// Does what time has come for. Cheap if there is nothing.
+    /// Handles expired timers. Cheap if none has expired.
     pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) {
         if now < self.state[0].next_deadline() {
             return;
@@ -324,13 +318,12 @@ impl Ip {
         self.state[0].wake_at(neighbors.min(path_mtus).min(fragments).min(report));
     }
 
-    /// When [`Ip::handle_timeout`] has to be called; `None` if nothing waits
-    /// for time to pass.
+    /// The next time at which [`Ip::handle_timeout`] must be called; `None` if no timer runs.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         Some(self.state[0].next_deadline()).filter(|deadline| deadline.is_set())
     }
 
-    /// The next thing that happened to a neighbour that TCP waits for.
+    /// The next event of a neighbour that TCP waits for.
     pub(crate) fn next_event(&mut self) -> Option<NeighborEvent> {
         let (neighbor, resolved) = self.neighbors.next_event()?;
         Some(if resolved {
@@ -340,19 +333,19 @@ impl Ip {
         })
     }
 
-    /// Head of TCP's list of what waits for a neighbour, or [`NONE`].
+    /// Head of TCP's list of connections that wait for a neighbour, or [`NONE`].
     pub(crate) fn waiting_head(&self, neighbor: u32) -> u32 {
         self.neighbors.waiting_head(neighbor)
     }
 
-    /// Sets the head of TCP's list of what waits for a neighbour. While it is
-    /// not [`NONE`] the neighbour's record stays.
+    /// Sets the head of TCP's list of connections that wait for a neighbour. While it is not
+    /// [`NONE`] the neighbour's record stays.
     pub(crate) fn set_waiting_head(&mut self, neighbor: u32, head: u32) {
         self.neighbors.set_waiting_head(neighbor, head);
     }
 
-    /// Notes that packets sent over `path` arrive, because something new was
-    /// acknowledged. Saves the neighbour from being asked whether it is there.
+    /// Notes that packets sent over `path` arrive, because new data were acknowledged. This saves a
+    /// reachability probe of the neighbour.
     //= RFC 4861 §7.3.1
     #[inline]
     pub(crate) fn confirm(&mut self, now: Instant, path: &Path) {
@@ -362,23 +355,23 @@ impl Ip {
         }
     }
 
-    /// Takes in that the path to `remote` takes packets of `mtu` bytes only, as
-    /// an ICMP message said about a segment that was outstanding. Returns
-    /// whether the path MTU is smaller now; it stays so for ten minutes.
+    /// Lowers the MTU of the path to `remote` to `mtu` bytes, as an ICMP message about an
+    /// outstanding segment reports. Returns whether the path MTU is smaller now; it stays so for
+    /// ten minutes.
     pub(crate) fn update_path_mtu(&mut self, now: Instant, remote: Address, mtu: u16) -> bool {
         let (present, _) = self.packet_limit(&remote);
         self.path_mtus
             .lower(now, &remote, mtu, present, &mut self.state[0])
     }
 
-    /// Takes in which hardware address belongs to an address, as the link knows for certain.
+    /// Sets the hardware address of a neighbour, as the link reports with certainty.
     pub(crate) fn neighbor_bound(&mut self, now: Instant, address: Address, mac: [u8; 6]) {
         if self.neighbors.bind(&address, mac) {
             self.learn(now, &address, mac, neighbor::Evidence::Spoke { create: false });
         }
     }
 
-    /// Takes in that the node is gone that had an address, as the link knows for certain.
+    /// Handles the end of the node that had an address, as the link reports with certainty.
     pub(crate) fn neighbor_unbound(&mut self, now: Instant, address: Address, counters: &mut Counters) {
         if self.own.is_local(&address) || !self.link.ethernet {
             return;
@@ -391,8 +384,8 @@ impl Ip {
         self.neighbors.lose(&mut cx, &address, counters);
     }
 
-    /// Tells the neighbours, unasked, which hardware address this stack has;
-    /// for those who knew an earlier one.
+    /// Announces this stack's hardware address to all neighbours, since some may know an earlier
+    /// one.
     pub(crate) fn announce(&mut self) {
         self.state[0].announcement.tell_all();
     }
@@ -402,7 +395,7 @@ impl Ip {
     }
 }
 
-/// How long to wait for a link without room, in nanoseconds.
+/// Time to wait for a full link, in nanoseconds.
 const FULL_LINK_RETRY: u64 = 1_000_000;
 
 impl core::fmt::Debug for Ip {

@@ -1,4 +1,4 @@
-//! Where packets for a destination go, in a form connections can keep.
+//! Paths to destinations, in a form that connections can keep.
 
 use toehold_shm::ArenaId;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,17 +14,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) struct Path {
     /// Hardware address of the next hop; zeroes on links without.
     pub(crate) destination: [u8; 6],
-    /// Largest IP packet in bytes that gets through to the destination.
+    /// Largest IP packet in bytes that reaches the destination.
     pub(crate) mtu: u16,
-    /// Largest IP packet in a super-frame in bytes; equal to the link's MTU
-    /// where there are none. The segments of a super-frame are bound by `mtu`.
+    /// Largest IP packet in a super-frame in bytes; equal to the link's MTU on links without
+    /// super-frames. The segments of a super-frame are bound by `mtu`.
     pub(crate) super_frame: u16,
     flags: u16,
     /// Index of the next hop's neighbour record, or [`toehold_shm::NONE`].
     pub(crate) neighbor: u32,
-    /// The epoch in which the path was made; 0 in none.
+    /// The epoch in which the path was made; no epoch is 0.
     epoch: u32,
-    /// Where payload for the destination lies, as the link last said; private memory at first.
+    /// The arena of payload for the destination, as the link last reported; private memory at
+    /// first.
     pub(crate) arena: ArenaId,
 }
 
@@ -32,11 +33,11 @@ const _: () = assert!(size_of::<Path>() == 24);
 
 /// Flag: the destination is this stack itself.
 const LOOPBACK: u16 = 1;
-/// Flag: routers may fragment, because the path takes less than is sensible.
+/// Flag: routers may fragment, because the path MTU is below the least packet that the stack sends.
 const MAY_FRAGMENT: u16 = 2;
 
 impl Path {
-    /// No path: never current.
+    /// No path; never current.
     pub(crate) const NONE: Self = Self {
         destination: [0; 6],
         mtu: 0,
@@ -59,8 +60,7 @@ impl Path {
         }
     }
 
-    /// Whether the destination is this stack: what is sent there never sees
-    /// the link.
+    /// Whether the destination is this stack. Packets to it never reach the link.
     #[inline]
     pub(crate) fn is_loopback(&self) -> bool {
         self.flags & LOOPBACK != 0
@@ -93,29 +93,28 @@ impl Default for Path {
     }
 }
 
-/// Answer to the question where packets for a destination go.
+/// The result of asking for a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathState {
-    /// There, now.
+    /// The path is ready.
     Ready(Path),
-    /// The next hop's hardware address is being asked for. The asker enters
-    /// the neighbour's waiting list and hears a [`NeighborEvent`].
+    /// The next hop's hardware address is being resolved. The caller joins the neighbour's waiting
+    /// list and receives a [`NeighborEvent`].
     Pending {
         /// Index of the neighbour record.
         neighbor: u32,
     },
-    /// The node that had the next hop's address is gone, as the link knows.
+    /// The node that had the next hop's address is gone, as the link reports.
     Gone,
-    /// Nowhere: no route, an address nobody can send TCP to, or too many
-    /// neighbours being asked for at once.
+    /// There is no route, TCP cannot send to the address, or too many neighbours are being
+    /// resolved.
     Unreachable,
 }
 
-/// Something that happened to a neighbour that others wait for.
+/// An event of a neighbour that connections wait for.
 ///
-/// The waiting list is still in the record when the event is delivered; the
-/// receiver takes it out with
-/// [`set_waiting_head`](super::Ip::set_waiting_head)`(neighbor, NONE)`.
+/// The record still holds the waiting list when the event is delivered. The receiver removes it
+/// with [`set_waiting_head`](super::Ip::set_waiting_head)`(neighbor, NONE)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighborEvent {
     /// Its hardware address is known: `path` is ready.

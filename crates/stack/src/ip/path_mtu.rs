@@ -1,8 +1,7 @@
 //! Path MTUs that are smaller than the link's, by destination.
 //!
-//! Bounded; the oldest knowledge goes first. Who may lower one is decided
-//! elsewhere: TCP has compared the quoted sequence number with what is
-//! outstanding before it does.
+//! The table is bounded; the oldest entry goes first. It accepts any report: TCP has compared the
+//! quoted sequence number with its outstanding data before.
 
 use super::index::AddressIndex;
 use super::list::Lists;
@@ -15,21 +14,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Destinations with a path MTU of their own.
 const CAPACITY: u32 = 256;
 
-/// How long to believe that a path takes no larger packets.
+/// Time for which a path MTU is believed.
 //= RFC 1191 §6.3
 //= RFC 8201 §4
 const LIFETIME: u64 = 600_000_000_000;
 
-/// The least a path must take.
+/// The least packet that every IPv6 path must take.
 //= RFC 8200 §5
 pub(super) const LEAST_IPV6: u16 = 1280;
 
-/// The least this stack sends on an IPv4 path without letting routers
-/// fragment. A lie in an ICMP message cannot push packets below.
+/// The smallest packet that this stack sends on an IPv4 path without letting routers fragment. A
+/// forged ICMP message cannot go below.
 //= RFC 1191 §3
 pub(super) const LEAST_IPV4: u16 = 552;
 
-/// The least any IPv4 path takes: less is a lie.
+/// The least packet that every IPv4 path takes; a smaller report is forged.
 //= RFC 791 §3.2
 pub(super) const LEAST_POSSIBLE_IPV4: u16 = 68;
 
@@ -48,7 +47,7 @@ struct Record {
 pub(super) struct PathMtus {
     records: Slab<Record>,
     index: AddressIndex,
-    /// In the order of expiry.
+    /// Entries in the order of expiry.
     order: Lists,
 }
 
@@ -67,7 +66,7 @@ impl PathMtus {
         })
     }
 
-    /// Forgets all paths, whatever somebody who died has left of them.
+    /// Discards all paths. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         self.records.mend(|_, _| false);
         self.index.forget();
@@ -78,8 +77,8 @@ impl PathMtus {
         self.index.find(address, |record| self.records[record].address)
     }
 
-    /// What is known of the path to `address`: the largest packet in bytes, and
-    /// whether routers may fragment.
+    /// The known limits of the path to `address`: the largest packet in bytes, and whether routers
+    /// may fragment.
     pub(super) fn get(&self, address: &Address) -> Option<(u16, bool)> {
         if self.records.is_empty() {
             return None;
@@ -88,8 +87,8 @@ impl PathMtus {
         Some((record.mtu, record.may_fragment != 0))
     }
 
-    /// Takes in that the path to `address` takes packets of `mtu` bytes, less
-    /// than `present`, what is sent there now. Whether it changed anything.
+    /// Lowers the MTU of the path to `address` to `mtu` bytes. `present` is the present size of
+    /// packets. Returns whether anything changed.
     pub(super) fn lower(
         &mut self,
         now: Instant,
@@ -110,7 +109,7 @@ impl PathMtus {
         };
         //= RFC 1191 §3
         //= RFC 8201 §4
-        // Neither an increase nor the impossible is believed.
+        // Neither an increase nor an impossible value is believed.
         if too_small || mtu >= present {
             return false;
         }
@@ -144,8 +143,8 @@ impl PathMtus {
         self.records.remove(number);
     }
 
-    /// Forgets what is too old, so that larger packets are tried again, and
-    /// returns when there is more to forget.
+    /// Discards expired entries, so that larger packets are tried again. Returns the time of the
+    /// next expiry.
     pub(super) fn expire(&mut self, now: Instant, state: &mut State) -> Instant {
         loop {
             let oldest = self.order.front(0);

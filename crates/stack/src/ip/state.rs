@@ -1,4 +1,4 @@
-//! What the IP layer remembers that belongs to no record.
+//! The IP layer's state that belongs to no record.
 
 use super::announcement::Announcement;
 use super::waiting::Packets;
@@ -7,7 +7,7 @@ use crate::time::Instant;
 use toehold_link::steering::Steering;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What operations on one part of the IP layer may change of the others.
+/// The parts of the IP layer that operations on another part may change.
 pub(super) struct Context<'a> {
     pub(super) now: Instant,
     pub(super) state: &'a mut State,
@@ -25,19 +25,19 @@ const NANOS_PER_ERROR: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct State {
-    /// Nothing is to be done before this; often earlier than necessary.
+    /// No timer expires before this; often earlier than necessary.
     next_deadline: Instant,
-    /// When `error_tokens` was last brought up to date.
+    /// When `error_tokens` was last updated.
     error_tokens_at: Instant,
     error_tokens: u32,
     epoch: u32,
     fragment_id: u32,
     fragment_id_step: u32,
-    /// Who is to be told of this stack.
+    /// The announcement of this stack that is due.
     pub(super) announcement: Announcement,
-    /// What is to be reported of this stack's groups, see `membership`; 0: nothing.
+    /// The report of this stack's groups that is due, see `membership`; 0: none.
     pub(super) report_kind: u32,
-    /// When, if anything is.
+    /// When the report is due, if any.
     pub(super) report_at: Instant,
     random: u64,
 }
@@ -50,7 +50,7 @@ impl State {
             error_tokens: ICMP_ERROR_BURST,
             epoch: 1,
             //= RFC 7739 §5
-            // The first identification is hard to guess for who does not know the seed.
+            // The seed makes the first identification hard to guess.
             fragment_id: first_fragment_id(config),
             fragment_id_step: config.steering.count.into(),
             announcement: Announcement::NONE,
@@ -60,13 +60,13 @@ impl State {
         }
     }
 
-    /// Number of the present period in which no path changed; never 0.
+    /// Number of the present period without a change of paths; never 0.
     #[inline]
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Makes every path that was given out be asked for again.
+    /// Makes every path given out outdated.
     pub(super) fn paths_changed(&mut self) {
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
@@ -76,7 +76,7 @@ impl State {
         self.next_deadline
     }
 
-    /// Makes sure that the time-out handler runs at `deadline`.
+    /// Makes sure that the timeout handler runs at `deadline`.
     pub(super) fn wake_at(&mut self, deadline: Instant) {
         self.next_deadline = self.next_deadline.min(deadline);
     }
@@ -85,7 +85,7 @@ impl State {
         self.next_deadline = Instant::NEVER;
     }
 
-    /// A number for delays, which nobody needs to be unable to guess.
+    /// A random number for delays; it need not be secret.
     pub(super) fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -97,7 +97,7 @@ impl State {
         core::mem::replace(&mut self.announcement, Announcement::NONE)
     }
 
-    /// Takes the right to send one ICMP error, if there is one.
+    /// Takes a token for one ICMP error, if there is one.
     //= RFC 4443 §2.4
     //= RFC 1812 §4.3.2.8
     pub(super) fn take_error_token(&mut self, now: Instant) -> bool {
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// The shards of a node take turns, so that no two of them give the same one.
+/// The shards of a node take turns, so that no two of them use the same identification.
 fn first_fragment_id(config: &Config) -> u32 {
     let Steering { index, count, .. } = config.steering;
     let first = (config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_shards_give_the_same_identification() {
+    fn identifications_of_shards_are_distinct() {
         let mut given = std::collections::BTreeSet::new();
         for index in 0..5 {
             let steering = Steering {
@@ -148,7 +148,7 @@ mod tests {
             });
             assert!((0..100).all(|_| given.insert(state.next_fragment_id())));
         }
-        // They take turns: nobody runs ahead of the others for ever.
+        // The shards take turns, so that their identifications stay close together.
         let range = given.last().unwrap() - given.first().unwrap();
         assert_eq!(range, 499);
     }

@@ -1,5 +1,4 @@
-//! UDP datagrams that arrive: nobody in this stack receives any, and their
-//! senders are told so.
+//! UDP datagrams that arrive. This stack receives none, and reports them to their senders.
 
 use super::ethernet::{Arrival, dropped};
 use super::icmp_error::Report;
@@ -25,7 +24,7 @@ impl Ip {
         let Ok(datagram) = udp::View::new(bytes, bytes.len()) else {
             return dropped(&mut counters.drop_malformed);
         };
-        // A link may vouch for it, or an IPv4 sender do without.
+        // A link may vouch for the checksum, or an IPv4 sender omit it.
         let excused = arrival.frame.offload.checksum != Checksum::Complete
             || (source.is_ipv4() && !datagram.has_checksum());
         let pseudo_header =

@@ -1,8 +1,8 @@
-//! The few packets the IP layer sends on its own account, on their way out.
+//! Buffers of the few packets that the IP layer itself sends.
 //!
-//! A fixed number of buffers of one frame each. A frame is ready for the link,
-//! or waits with a few others for a neighbour's hardware address. TCP segments
-//! lie here only if they belong to no connection, and have to wait.
+//! A fixed number of buffers of one frame each. A frame is ready for the link, or waits with a few
+//! others for a neighbour's hardware address. A TCP segment lies here only if it belongs to no
+//! connection and has to wait.
 
 use super::list::Lists;
 use toehold_shm::{Carver, OutOfMemory, Slab, Steps, Table};
@@ -15,16 +15,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 //= RFC 4861 §7.2.2
 pub(super) const MOST_PER_NEIGHBOR: usize = 3;
 
-/// Buffer memory there is, within the bounds on their number.
+/// Bytes of all buffers, within the bounds on their number.
 const BUFFER_BYTES: usize = 128 << 10;
 const FEWEST: usize = 8;
-/// Buffers kept for answers to questions for hardware addresses: a flood of
-/// echo requests must not make this stack unreachable.
+/// Buffers reserved for answers to address resolution. A flood of echo requests must not make this
+/// stack unreachable.
 pub(super) const RESERVED: u32 = 4;
 const MOST: usize = 64;
 
-/// The list of frames that are ready for the link; list `n + 1` holds those
-/// that wait for neighbour `n`.
+/// The list of frames that are ready for the link. List `n + 1` holds the frames that wait for
+/// neighbour `n`.
 const READY: u32 = 0;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -32,7 +32,7 @@ const READY: u32 = 0;
 struct Packet {
     /// Bytes of the frame in the buffer.
     len: u32,
-    /// Whether the link had no room for it once.
+    /// Whether the link once had no room for the frame.
     refused: u32,
 }
 
@@ -71,13 +71,13 @@ impl Packets {
         })
     }
 
-    /// Gives all buffers back, whatever somebody who died has left of them.
+    /// Frees all buffers. It may be called after a process died in the middle of a change.
     pub(super) fn forget(&mut self) {
         self.records.mend(|_, _| false);
         self.lists.forget();
     }
 
-    /// Takes a buffer for a frame of `len` bytes, with whatever was in it.
+    /// Takes a buffer for a frame of `len` bytes. Its contents are arbitrary.
     pub(super) fn allocate(&mut self, len: usize) -> Option<u32> {
         if len > self.stride {
             return None;
@@ -88,12 +88,12 @@ impl Packets {
         })
     }
 
-    /// Buffers nobody has taken.
+    /// Free buffers.
     pub(super) fn free_buffers(&self) -> u32 {
         self.records.capacity().saturating_sub(self.records.len())
     }
 
-    /// For walks along frames that are ready.
+    /// A bound for a walk over the ready frames.
     pub(super) fn steps(&self) -> Steps {
         Steps::along(self.records.capacity())
     }
@@ -122,26 +122,25 @@ impl Packets {
         (packet != toehold_shm::NONE).then_some(packet)
     }
 
-    /// The frame that is ready behind another one.
+    /// The next ready frame behind another.
     pub(super) fn next_ready(&self, packet: u32) -> Option<u32> {
         let next = self.lists.after(packet);
         (next != toehold_shm::NONE).then_some(next)
     }
 
-    /// Removes a frame that is ready, and frees its buffer.
+    /// Removes a ready frame and frees its buffer.
     pub(super) fn drop_ready(&mut self, packet: u32) {
         self.lists.remove(READY, packet);
         self.free(packet);
     }
 
-    /// Notes that the link had no room for a frame that is ready.
+    /// Notes that the link had no room for a ready frame.
     pub(super) fn mark_refused(&mut self, packet: u32) {
         self.records[packet].refused = 1;
     }
 
-    /// Drops frames the link had no room for, oldest first, until `wanted`
-    /// buffers are free, and returns how many: a neighbour that takes nothing
-    /// must not hold all of them.
+    /// Drops refused frames, oldest first, until `wanted` buffers are free, and returns their
+    /// number. A neighbour whose queue is full must not hold all buffers.
     pub(super) fn give_way(&mut self, wanted: u32) -> u32 {
         let mut dropped = 0;
         let mut at = self.first_ready();
@@ -159,8 +158,8 @@ impl Packets {
         dropped
     }
 
-    /// Lets a frame wait for `neighbor`. If too many wait already the oldest
-    /// is dropped, and the answer is true.
+    /// Queues a frame for `neighbor`. If too many wait already, drops the oldest and returns
+    /// `true`.
     //= RFC 4861 §7.2.2
     pub(super) fn wait_for(&mut self, neighbor: u32, packet: u32) -> bool {
         let list = neighbor + 1;
@@ -186,7 +185,7 @@ impl Packets {
         self.lists.pop_front(neighbor + 1)
     }
 
-    /// Drops the oldest frame that waits for `neighbor`, if there is one.
+    /// Drops the oldest frame that waits for `neighbor`. Returns whether there was one.
     pub(super) fn drop_waiting(&mut self, neighbor: u32) -> bool {
         let packet = self.pop_waiting(neighbor);
         if let Some(packet) = packet {

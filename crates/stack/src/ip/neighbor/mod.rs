@@ -1,8 +1,8 @@
 //! The neighbour cache: hardware addresses of the nodes on the link, for IPv4
 //! and IPv6 alike, with the states of RFC 4861 §7.3.
 //!
-//! It decides when to ask whom, and remembers who waits for the answer. It
-//! neither reads nor writes packets: ARP and neighbour discovery do.
+//! It decides when to ask which neighbour, and remembers the connections that wait for an answer.
+//! It neither reads nor writes packets: ARP and neighbour discovery do.
 
 mod record;
 mod timers;
@@ -23,12 +23,12 @@ use record::{LISTS, Neighbor, QUIET, RESOLVED, Tally};
 use timers::{BASE_REACHABLE_TIME, SECOND};
 use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table};
 
-/// Forward progress is noted this often at most: every acknowledgement brings some.
+/// Shortest interval between two confirmations, since every acknowledgement brings one.
 const CONFIRM_INTERVAL: u64 = SECOND;
-/// Records looked at when one has to go.
+/// Records examined when one must be evicted.
 const EVICTION_SEARCH: usize = 8;
 
-/// Answer to the question for a hardware address.
+/// Result of asking for a hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resolution {
     Known {
@@ -38,32 +38,32 @@ pub(super) enum Resolution {
     Asking {
         neighbor: u32,
     },
-    /// The node that had the address is gone, as the link knows. It is asked for all the same: another
-    /// one may have the address now.
+    /// The node that had the address is gone, as the link reports. The stack asks for the address
+    /// all the same: another node may have it now.
     Gone,
-    /// No record could be had for it.
+    /// No record is free for the address.
     Full,
 }
 
-/// How a hardware address came to be known.
+/// How a hardware address was learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// The neighbour spoke by itself: nothing says that it hears this stack.
+    /// The neighbour sent a message unasked: it may not hear this stack.
     Spoke { create: bool },
-    /// It answered this stack.
+    /// The neighbour answered this stack.
     Answered,
 }
 
-/// A question to be asked now.
+/// A request to send now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) neighbor: u32,
     pub(super) target: Address,
-    /// Where to; everybody if unknown.
+    /// Destination; all nodes if unknown.
     pub(super) mac: Option<[u8; 6]>,
 }
 
-/// The cache: handles to its state.
+/// The neighbour cache: handles to its state.
 pub(super) struct Neighbors {
     records: Slab<Neighbor>,
     index: AddressIndex,
@@ -98,8 +98,8 @@ impl Neighbors {
         })
     }
 
-    /// After somebody died in the middle of a change: whose hardware address is known is known
-    /// still, and distrusted; all others are forgotten.
+    /// Repairs the cache after a process died in the middle of a change. Neighbours with a known
+    /// hardware address become stale; all others are forgotten.
     pub(super) fn mend(&mut self, state: &mut State) {
         let torn = self.tally[0].learning.checked_sub(1);
         let live = self.records.iter_live();
@@ -173,13 +173,13 @@ impl Neighbors {
         }
     }
 
-    /// Neighbours that may be asked for at once. The other records stay with
-    /// those that exist, whatever addresses strangers make this stack ask for.
+    /// Most neighbours in resolution at once. The other records stay with existing neighbours,
+    /// whatever addresses strangers make this stack ask for.
     fn most_incomplete(&self) -> u32 {
         (self.records.capacity() / 2).max(1)
     }
 
-    /// Takes in that `address` has `mac`. Returns the record if frames waited for it.
+    /// Learns that `address` has `mac`. Returns the record if frames waited for it.
     pub(super) fn learn(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +198,7 @@ impl Neighbors {
         let known = record.has_hardware_address();
         let changed = known && record.mac != mac;
         if record.mac != mac {
-            // Who dies meanwhile leaves it in pieces.
+            // A process killed between these writes leaves the address half written.
             self.tally[0].learning = neighbor + 1;
             compiler_fence(Release);
             record.mac = mac;
@@ -223,8 +223,8 @@ impl Neighbors {
         Some(neighbor)
     }
 
-    /// Takes in an advertisement that must not replace what is known (RFC 4861
-    /// §7.2.5, override flag clear), and tells whether it was taken.
+    /// Handles an advertisement that must not replace a known address (RFC 4861 §7.2.5, override
+    /// flag clear). Returns whether it was accepted.
     pub(super) fn may_replace(
         &mut self,
         now: Instant,
@@ -240,15 +240,15 @@ impl Neighbors {
             return true;
         }
         //= RFC 4861 §7.2.5
-        // Somebody else claims the address: what is known is kept, but distrusted.
+        // Another node claims the address: the known one is kept, but must be confirmed.
         if record.state() == Reachable {
             self.enter(now, neighbor, Stale, state);
         }
         false
     }
 
-    /// The link says that the node with this hardware address has the address. Returns whether
-    /// another hardware address is on record.
+    /// Learns from the link which hardware address has the address. Returns whether another
+    /// hardware address is on record.
     pub(super) fn bind(&mut self, address: &Address, mac: [u8; 6]) -> bool {
         let Some(neighbor) = self.find(address) else {
             return false;
@@ -258,11 +258,12 @@ impl Neighbors {
         record.has_hardware_address() && record.mac != mac
     }
 
-    /// The link says that the node is gone that had the address: what waits for it waits in vain.
+    /// Learns from the link that the node with the address is gone, and fails the connections that
+    /// wait for it.
     pub(super) fn lose(&mut self, cx: &mut Context<'_>, address: &Address, counters: &mut Counters) {
         let neighbor = match self.find(address) {
             Some(neighbor) => neighbor,
-            // Nodes that are not there do not take the place of those that are.
+            // Absent nodes must not displace records of present ones.
             None if self.records.len() >= self.records.capacity() / 2 => return,
             None => match self.insert(address) {
                 Some(neighbor) => neighbor,
@@ -285,7 +286,7 @@ impl Neighbors {
             .is_some_and(|neighbor| matches!(self.records[neighbor].state(), Incomplete | Probe))
     }
 
-    /// An upper layer has seen that its packets arrive at `mac`.
+    /// Notes that an upper layer has seen its packets arrive at `mac`.
     //= RFC 4861 §7.3.1
     #[inline]
     pub(super) fn confirm(&mut self, now: Instant, neighbor: u32, mac: [u8; 6], state: &mut State) {
@@ -302,7 +303,7 @@ impl Neighbors {
         self.enter(now, neighbor, Reachable, state);
     }
 
-    /// Makes a record: one that is asked for, or one whose address is about to be entered.
+    /// Adds a record: one to resolve, or one whose address the caller is about to set.
     fn add(&mut self, cx: &mut Context<'_>, address: &Address, ask: bool) -> Option<u32> {
         if ask && self.tally[0].incomplete >= self.most_incomplete() {
             self.tally[0].refused = self.tally[0].refused.wrapping_add(1);
@@ -315,7 +316,7 @@ impl Neighbors {
         self.insert(address)
     }
 
-    /// A record that is like one of a neighbour that failed: whoever called moves it on at once.
+    /// Inserts a record in the state of a failed neighbour. The caller changes the state at once.
     fn insert(&mut self, address: &Address) -> Option<u32> {
         let neighbor = self.records.insert(Neighbor {
             address: *address,
@@ -335,8 +336,8 @@ impl Neighbors {
         Some(neighbor)
     }
 
-    /// Frees the record that was of use least recently. One that somebody waits
-    /// for stays; so does one in use, if the newcomer was not asked for.
+    /// Frees the least recently used record. A record that connections wait for stays. A record in
+    /// use also stays if the newcomer was not asked for.
     fn evict(&mut self, cx: &mut Context<'_>, asked_for: bool) -> bool {
         let order = [Failed, Stale, Reachable, Delay, Probe];
         let order = if asked_for { &order[..] } else { &order[..2] };
@@ -376,7 +377,7 @@ impl Neighbors {
         }
     }
 
-    /// Moves what was counted while no counters were at hand.
+    /// Moves counts that were kept while no counters were available.
     #[inline]
     pub(super) fn settle(&mut self, counters: &mut Counters) {
         let tally = &mut self.tally[0];
@@ -397,7 +398,7 @@ impl Neighbors {
     }
 }
 
-/// Records there are.
+/// Number of records.
 pub(super) fn capacity(config: &Config) -> u32 {
     if config.ethernet {
         config.neighbors.max(2)
@@ -406,7 +407,7 @@ pub(super) fn capacity(config: &Config) -> u32 {
     }
 }
 
-/// How long a neighbour counts as reachable after a sign of it.
+/// How long a neighbour counts as reachable after a confirmation.
 //= RFC 4861 §6.3.2
 // Uniformly between half the base time and one and a half.
 fn reachable_time(seed: u64) -> u64 {

@@ -1,12 +1,12 @@
-//! What is remembered of a neighbour.
+//! The record of a neighbour.
 
 use crate::time::Instant;
 use crate::tuple::Address;
 use Reachability::{Delay, Failed, Incomplete, Probe, Reachable, Stale};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What is known of a neighbour (RFC 4861 §7.3.2). The discriminant is also the
-/// number of the list on which the record is.
+/// The state of a neighbour (RFC 4861 §7.3.2). The discriminant is also the number of the record's
+/// list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(in super::super) enum Reachability {
@@ -14,9 +14,9 @@ pub(in super::super) enum Reachability {
     Incomplete = 0,
     /// Known to have received packets lately.
     Reachable = 1,
-    /// Known, but nobody has needed it since it was last confirmed.
+    /// Known, but unused since it was last confirmed.
     Stale = 2,
-    /// In use again; a little time for an upper layer to confirm it.
+    /// In use again; an upper layer has a little time to confirm it.
     Delay = 3,
     /// Being asked whether it is still there.
     Probe = 4,
@@ -25,8 +25,8 @@ pub(in super::super) enum Reachability {
 }
 
 pub(super) const LISTS: u32 = 6;
-/// The states with a deadline. Within one all wait equally long, so that their
-/// lists are in the order of deadlines.
+/// The states with a deadline. All records wait equally long in a state, so that the lists are in
+/// the order of deadlines.
 pub(super) const TIMED: [Reachability; 4] = [Incomplete, Reachable, Delay, Probe];
 
 impl Reachability {
@@ -52,23 +52,23 @@ pub(super) const FAILED: u8 = 2;
 #[repr(C)]
 pub(super) struct Neighbor {
     pub(super) address: Address,
-    /// When the present state ends, if it does by itself.
+    /// When the present state ends, if it has a deadline.
     pub(super) deadline: Instant,
-    /// When it was last known to receive packets.
+    /// When the neighbour was last known to receive packets.
     pub(super) confirmed: Instant,
     /// Head of TCP's list of connections that wait for this neighbour.
     pub(super) waiting_head: u32,
     pub(super) mac: [u8; 6],
     pub(super) state: u8,
-    /// Questions asked in the present state.
+    /// Requests sent in the present state.
     pub(super) asked: u8,
-    /// What has happened that TCP was not told.
+    /// The event that TCP has not received yet.
     pub(super) event: u8,
     /// Whether the record is on the list of events.
     pub(super) event_listed: u8,
-    /// Whether a question is due.
+    /// Whether a request is due.
     pub(super) question_due: u8,
-    /// 1: the node that had the address is gone, and no other has answered since.
+    /// 1: the node that had the address is gone, and no other node has answered since.
     pub(super) gone: u8,
 }
 
@@ -84,15 +84,15 @@ impl Neighbor {
     }
 }
 
-/// Numbers that go with the records.
+/// Counters of the records.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Tally {
     /// Records in the state `Incomplete`.
     pub(super) incomplete: u32,
-    /// Records removed for others, since counters were last at hand.
+    /// Records evicted for others, since counters were last available.
     pub(super) evicted: u32,
-    /// Records that could not be had, since counters were last at hand.
+    /// Records refused, since counters were last available.
     pub(super) refused: u32,
     /// The record whose hardware address is being written, plus one. 0: none.
     pub(super) learning: u32,

@@ -1,4 +1,4 @@
-//! What becomes of neighbours as time passes: questions, probes, failure.
+//! Timers of neighbours: requests, probes, failure.
 
 use super::record::{FAILED, QUIET, RESOLVED, Reachability, TIMED};
 use super::{Neighbors, Question};
@@ -10,7 +10,7 @@ use toehold_shm::NONE;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// Time between two questions to the same neighbour.
+/// Time between two requests to the same neighbour.
 //= RFC 1122 §2.3.2.1
 //= RFC 4861 §10
 const RETRANS_TIMER: u64 = SECOND;
@@ -23,7 +23,7 @@ const DELAY_FIRST_PROBE_TIME: u64 = 5 * SECOND;
 //= RFC 4861 §10
 pub(super) const BASE_REACHABLE_TIME: u64 = 30 * SECOND;
 impl Neighbors {
-    /// Moves a record into a state, even if it is in it already.
+    /// Moves a record into a state, even if it is in that state already.
     pub(super) fn enter(&mut self, now: Instant, neighbor: u32, next: Reachability, state: &mut State) {
         let span = match next {
             Incomplete | Probe => Some(RETRANS_TIMER),
@@ -71,7 +71,7 @@ impl Neighbors {
         }
     }
 
-    /// Does what time has come for, and returns when there is more to do.
+    /// Handles expired timers, and returns the time of the next one.
     pub(in super::super) fn handle_timeout(
         &mut self,
         cx: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl Neighbors {
         next
     }
 
-    /// The time of a record in its state is over.
+    /// Handles the end of a record's time in its state.
     fn expire(&mut self, cx: &mut Context<'_>, neighbor: u32, counters: &mut Counters) {
         let record = &self.records[neighbor];
         let (current, asked) = (record.state(), record.asked);
@@ -121,7 +121,7 @@ impl Neighbors {
         }
     }
 
-    /// Nobody answers at the address: what waits for it is given up.
+    /// Gives up an address that does not answer, with the connections that wait for it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, neighbor: u32, counters: &mut Counters) {
         if self.records[neighbor].has_hardware_address() {
             cx.state.paths_changed();
@@ -133,8 +133,7 @@ impl Neighbors {
         self.tell(neighbor, FAILED);
     }
 
-    /// The first question that is due, if any. It stays due until
-    /// [`Neighbors::question_asked`].
+    /// The first request that is due, if any. It stays due until [`Neighbors::question_asked`].
     pub(in super::super) fn next_question(&mut self) -> Option<Question> {
         loop {
             let neighbor = self.questions.front(0);
@@ -145,7 +144,7 @@ impl Neighbors {
             let mac = match record.state() {
                 Incomplete => None,
                 Probe => Some(record.mac),
-                // Answered before the question left.
+                // The answer arrived before the request left.
                 _ => {
                     self.question_asked(neighbor);
                     continue;
@@ -159,13 +158,13 @@ impl Neighbors {
         }
     }
 
-    /// Whether a question may wait to be asked.
+    /// Whether a request is due.
     #[inline]
     pub(in super::super) fn has_questions(&self) -> bool {
         self.questions.front(0) != NONE
     }
 
-    /// The link had no room for a question that is due: the others go first.
+    /// Moves a due request to the end, since the link had no room for it.
     pub(in super::super) fn question_refused(&mut self, neighbor: u32) {
         self.questions.remove(0, neighbor);
         self.questions.push_back(0, neighbor);
@@ -176,7 +175,7 @@ impl Neighbors {
         self.records[neighbor].question_due = 0;
     }
 
-    /// The next neighbour TCP waits for that has answered (true) or not (false).
+    /// The next neighbour that TCP waits for, with `true` if it has answered.
     #[inline]
     pub(in super::super) fn next_event(&mut self) -> Option<(u32, bool)> {
         if self.events.front(0) == NONE {

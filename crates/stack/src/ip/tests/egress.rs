@@ -64,7 +64,7 @@ fn sources_have_the_scope_of_the_destination() {
 }
 
 #[test]
-fn paths_to_oneself_are_loopback_and_no_link_brings_what_they_carry() {
+fn path_to_own_address_is_loopback_and_link_frames_with_it_are_dropped() {
     let mut bench = Bench::usual();
     for (local, remote) in [
         ("10.0.0.1", "10.0.0.1"),
@@ -87,7 +87,7 @@ fn paths_to_oneself_are_loopback_and_no_link_brings_what_they_carry() {
         );
         frame.truncate(len);
         frame.extend(segment(0));
-        // The same from outside is a lie.
+        // A frame from the link with these addresses is forged.
         assert_eq!(bench.receive(&frame), Came::Nothing);
     }
     assert_eq!(
@@ -140,7 +140,7 @@ fn small_networks_have_no_broadcast_address() {
         ipv4: Some((OWN, 32)),
         ..config()
     });
-    // Everybody is behind the router, which needs no route.
+    // All destinations are behind the router, which needs no route.
     bench.path(PEER);
     bench.receive(&arp_frame(
         arp::Operation::Reply,
@@ -178,7 +178,7 @@ fn super_frames_keep_to_the_link() {
 }
 
 #[test]
-fn path_mtus_shrink_within_reason_and_recover() {
+fn path_mtu_shrinks_to_its_floor_and_recovers() {
     //= RFC 1191 §3
     //= RFC 1191 §6.3
     let mut bench = Bench::usual();
@@ -192,7 +192,7 @@ fn path_mtus_shrink_within_reason_and_recover() {
     assert!(bench.ip.update_path_mtu(bench.now, remote, 1400));
     assert!(!bench.ip.path_is_current(&before));
     assert_eq!((bench.ready(PEER).mtu, bench.path_mtu(remote)), (1400, 1400));
-    // Less than is sensible: routers may fragment instead.
+    // The report is below the floor: routers may fragment instead.
     assert!(bench.ip.update_path_mtu(bench.now, remote, 300));
     let path = bench.ready(PEER);
     assert_eq!(path.mtu, 552);
@@ -242,9 +242,9 @@ fn the_table_of_path_mtus_is_bounded() {
 }
 
 proptest! {
-    /// What is written can be read again.
+    /// Written headers can be read back.
     #[test]
-    fn headers_are_read_as_written(v4: bool, tos: u8, protocol: u8, len in 0usize..65516) {
+    fn headers_round_trip(v4: bool, tos: u8, protocol: u8, len in 0usize..65516) {
         let mut bench = Bench::usual();
         bench.meet_peer();
         let (local, remote): (IpAddr, IpAddr) = if v4 { (OWN.into(), PEER.into()) } else { (OWN6.into(), PEER6.into()) };

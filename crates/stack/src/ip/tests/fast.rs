@@ -1,10 +1,10 @@
-//! The short way of plain TCP segments says what the long way would say.
+//! The fast path of plain TCP segments agrees with the general path.
 
 use super::*;
 use crate::tuple::FourTuple;
 use proptest::prelude::*;
 
-/// Both ways, one after the other.
+/// Runs both paths, one after the other.
 fn both(config: &Config, bytes: &[u8], private: usize) -> (Option<Came>, Came) {
     let mut bench = Bench::new(config);
     let (private, rest) = bytes.split_at(private.min(bytes.len()));
@@ -30,7 +30,7 @@ fn plain(v4: bool, payload_len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn plain_segments_take_the_short_way() {
+fn plain_segment_takes_fast_path() {
     for v4 in [true, false] {
         for payload_len in [0, 1, 64, 1400, 65000] {
             for padding in [0, 7] {
@@ -48,7 +48,7 @@ fn plain_segments_take_the_short_way() {
 }
 
 #[test]
-fn a_glance_at_plain_segments_tells_their_ends() {
+fn probable_ends_of_plain_segment_are_its_ends() {
     for v4 in [true, false] {
         let frame = plain(v4, 64);
         let (local, remote): (IpAddr, IpAddr) = if v4 {
@@ -106,7 +106,7 @@ fn congestion_marks_are_handed_up() {
 }
 
 #[test]
-fn the_rest_may_lie_in_several_places() {
+fn rest_of_segment_may_lie_in_several_pieces() {
     let bytes = plain(true, 3000);
     let (private, rest) = bytes.split_at(192);
     let mut gather = Gather::from_slice(&rest[..1000]);
@@ -138,9 +138,9 @@ fn the_rest_may_lie_in_several_places() {
 }
 
 proptest! {
-    /// Whatever the short way takes, the long way takes for the same.
+    /// The general path agrees on all frames that the fast path takes.
     #[test]
-    fn damaged_frames_are_judged_alike(
+    fn damaged_frame_has_same_result_on_both_paths(
         v4: bool, payload_len in 0usize..400, at in 0usize..54, with: u8, cut in 0usize..80, fix: bool, private in 0usize..300,
     ) {
         let mut bytes = plain(v4, payload_len);
@@ -155,7 +155,7 @@ proptest! {
         if let Some(short) = short {
             prop_assert_eq!(short, long);
         } else if let Came::Tcp { .. } = long {
-            // The long way alone takes options, tags, extension headers and the like.
+            // Only the general path takes options, tags and extension headers.
             prop_assert!(bytes[14] != 0x45 || !v4);
         }
     }

@@ -1,9 +1,9 @@
-//! Fragments: put together, refused, given up, and sent.
+//! Fragments: reassembled, refused, discarded, and sent.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Part of a datagram: offset, bytes, whether others follow.
+/// Part of a datagram: offset, bytes, whether other parts follow.
 pub(super) type Part<'a> = (u16, &'a [u8], bool);
 
 pub(super) fn fragment_v4(id: u16, protocol: u8, (offset, data, more): Part<'_>) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn fragment(v4: bool, id: u16, part: Part<'_>) -> Vec<u8> {
     }
 }
 
-/// Gives the parts in turn; what the last one brings is received again.
+/// Receives the parts in turn, and receives again what the last one completes.
 pub(super) fn receive_all(bench: &mut Bench, v4: bool, id: u16, parts: &[Part<'_>]) -> Came {
     let mut last = Came::Nothing;
     for part in parts {
@@ -71,7 +71,7 @@ pub(super) fn whole(v4: bool, bytes: &[u8]) -> Came {
 }
 
 #[test]
-fn parts_come_together_in_any_order() {
+fn fragments_in_any_order_are_reassembled() {
     //= RFC 791 §3.2
     //= RFC 8200 §4.5
     //= RFC 6946 §4
@@ -95,7 +95,7 @@ fn parts_come_together_in_any_order() {
 }
 
 #[test]
-fn large_datagrams_come_together() {
+fn large_datagram_is_reassembled() {
     let data: Vec<u8> = (0..65000u32).map(|at| (at * 7) as u8).collect();
     for v4 in [true, false] {
         let mut bench = Bench::usual();
@@ -109,7 +109,7 @@ fn large_datagrams_come_together() {
 }
 
 #[test]
-fn overlaps_end_a_datagram_for_good() {
+fn overlap_discards_datagram_for_good() {
     //= RFC 5722 §4
     let data = segment(44);
     let other = [0xee; 64];
@@ -130,12 +130,12 @@ fn overlaps_end_a_datagram_for_good() {
             bench.receive(&fragment(v4, 1, first));
             bench.receive(&fragment(v4, 1, part));
             assert_eq!(bench.counted("drop_fragment"), 1, "{case}");
-            // Neither the part that was missing nor the beginning again help.
+            // Neither the missing part nor a repeated first fragment helps.
             for part in [last, first, last] {
                 assert_eq!(bench.receive(&fragment(v4, 1, part)), Came::Nothing, "{case}");
             }
             assert_eq!(bench.counted("drop_fragment"), 4);
-            // Another datagram is none of it.
+            // Another datagram is unaffected.
             assert_eq!(receive_all(&mut bench, v4, 2, &[last, first]), whole(v4, &data));
         }
         // Behind the end.
@@ -147,7 +147,7 @@ fn overlaps_end_a_datagram_for_good() {
 }
 
 #[test]
-fn the_same_again_is_no_overlap() {
+fn duplicate_fragment_is_no_overlap() {
     //= RFC 8200 §4.5
     let data = segment(44);
     for v4 in [true, false] {
@@ -171,7 +171,7 @@ fn impossible_fragments_are_refused() {
         bench.receive(&fragment(v4, 1, (8, &[], true)));
     }
     //= RFC 7112 §5
-    // The first one has to have the headers.
+    // The first fragment must contain the headers.
     bench.meet_peer();
     bench.sent();
     let option = [protocol::TCP, 3, 1, 4, 0, 0, 0, 0];
@@ -231,7 +231,7 @@ fn extension_headers_before_the_fragment_header_are_kept() {
 }
 
 #[test]
-fn marks_on_fragments_are_marks_on_the_datagram() {
+fn mark_on_fragment_marks_datagram() {
     //= RFC 3168 §5.3
     let data = segment(44);
     for (marks, expected) in [
@@ -256,7 +256,7 @@ fn marks_on_fragments_are_marks_on_the_datagram() {
 }
 
 #[test]
-fn incomplete_datagrams_are_given_up_and_reported() {
+fn incomplete_datagram_is_discarded_and_reported() {
     //= RFC 1122 §3.3.2
     //= RFC 8200 §4.5
     for v4 in [true, false] {
@@ -266,7 +266,7 @@ fn incomplete_datagrams_are_given_up_and_reported() {
         let first = fragment(v4, 1, (0, &data[..64], true));
         bench.receive(&first);
         bench.pass(Duration::from_secs(30));
-        // Of this one the beginning is missing: nobody is told.
+        // The first fragment of this datagram is missing: it is not reported.
         bench.receive(&fragment(v4, 2, (64, &data[64..], false)));
         bench.pass(Duration::from_secs(29));
         // Keep the neighbour known.
@@ -278,7 +278,7 @@ fn incomplete_datagrams_are_given_up_and_reported() {
         assert_eq!(sent.len(), 1);
         let message = &sent[0][if v4 { 34 } else { 54 }..];
         assert_eq!(message[..2], [if v4 { 11 } else { 3 }, 1]);
-        assert_eq!(message[8..], first[14..], "the packet as it was");
+        assert_eq!(message[8..], first[14..], "the original packet");
         bench.pass(Duration::from_secs(30));
         assert_eq!((bench.sent().len(), bench.counted("drop_fragment")), (0, 2));
         assert_eq!(
@@ -289,7 +289,7 @@ fn incomplete_datagrams_are_given_up_and_reported() {
 }
 
 #[test]
-fn a_flood_of_beginnings_displaces_the_oldest() {
+fn flood_of_first_fragments_displaces_oldest_datagram() {
     let data = segment(44);
     let mut bench = Bench::usual();
     for id in 0..1000 {
@@ -303,7 +303,7 @@ fn a_flood_of_beginnings_displaces_the_oldest() {
 }
 
 #[test]
-fn identifications_begin_where_nobody_knows() {
+fn first_identification_depends_on_seed() {
     //= RFC 7739 §5
     let first = |seed| {
         let mut bench = Bench::new(&Config { seed, ..config() });
@@ -356,7 +356,7 @@ fn long_echoes_are_answered_in_fragments() {
         }
         let Came::Reassembled(frame) = last else { panic!() };
         assert_eq!(bench.receive(&frame), Came::Nothing);
-        // The peer puts them together.
+        // The peer reassembles them.
         let sent = bench.sent();
         assert!(sent.len() > 13 && sent.iter().all(|frame| frame.len() <= 1514));
         let peer = Config {
@@ -380,9 +380,9 @@ fn long_echoes_are_answered_in_fragments() {
 }
 
 proptest! {
-    /// Whatever the parts and their order, what comes out is what went in, or nothing.
+    /// Any parts in any order yield the original datagram or none.
     #[test]
-    fn random_parts_never_make_something_else(
+    fn random_parts_yield_original_or_nothing(
         v4: bool,
         parts in proptest::collection::vec((0u16..10, 1u16..6, any::<bool>()), 1..30),
     ) {
@@ -393,7 +393,7 @@ proptest! {
             if from >= to {
                 continue;
             }
-            // The end is where it is, but for some.
+            // The end stays in place, except for some parts.
             let more = if to == 80 { false } else { more };
             if let Came::Reassembled(frame) = bench.receive(&fragment(v4, 1, (from as u16, &data[from..to], more))) {
                 let Came::Tcp { bytes, .. } = bench.receive(&frame) else { panic!() };

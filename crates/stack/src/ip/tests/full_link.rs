@@ -1,4 +1,4 @@
-//! A neighbour that takes nothing does not hold up the others.
+//! A neighbour whose queue is full does not delay the others.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn bench() -> Bench {
 }
 
 #[test]
-fn answers_nobody_takes_do_not_hold_up_others() {
+fn refused_answers_do_not_delay_others() {
     let mut bench = bench();
     for _ in 0..3 {
         bench.receive(&echo_request(PEER, PEER_MAC));
@@ -36,13 +36,13 @@ fn answers_nobody_takes_do_not_hold_up_others() {
     let sent = bench.sent();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].starts_with(&OTHER_MAC));
-    // What was refused goes out when there is room.
+    // Refused frames leave when there is room.
     bench.wire.full_for = None;
     assert_eq!(bench.sent().len(), 3);
 }
 
 #[test]
-fn answers_nobody_takes_do_not_hold_all_buffers() {
+fn refused_answers_do_not_take_all_buffers() {
     let mut bench = bench();
     for _ in 0..200 {
         bench.receive(&echo_request(PEER, PEER_MAC));
@@ -56,7 +56,7 @@ fn answers_nobody_takes_do_not_hold_all_buffers() {
 }
 
 #[test]
-fn a_probe_nobody_takes_does_not_hold_up_questions_to_others() {
+fn refused_probe_does_not_delay_other_requests() {
     //= RFC 4861 §7.3.3
     let mut bench = bench();
     bench.ready(PEER);

@@ -1,9 +1,9 @@
-//! Bytes that nobody honest would send.
+//! Bytes that no honest host sends.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A frame with honest headers up to some point.
+/// A frame whose headers are valid up to some point.
 fn begun() -> impl Strategy<Value = Vec<u8>> {
     let icmp = icmp_v4(&icmpv4::Message::EchoRequest {
         id: 1,
@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Makes the IPv4 header's checksum right, so that the rest is looked at.
+/// Corrects the IPv4 header's checksum, so that the other fields are checked.
 fn mend_header(frame: &mut [u8]) {
     if frame.len() >= 34 && frame[12..14] == [8, 0] {
         let len = (usize::from(frame[14] & 15) * 4).clamp(20, frame.len() - 14);
@@ -169,17 +169,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_survived(steps in proptest::collection::vec(step(), 1..20)) {
+    fn any_frames_cause_no_panic(steps in proptest::collection::vec(step(), 1..20)) {
         run(&mut Bench::usual(), steps, 0);
     }
 
     #[test]
-    fn any_packets_are_survived_without_ethernet(steps in proptest::collection::vec(step(), 1..20)) {
+    fn any_packets_without_ethernet_cause_no_panic(steps in proptest::collection::vec(step(), 1..20)) {
         run(&mut Bench::new(&Config { ethernet: false, ..config() }), steps, 14);
     }
 
     #[test]
-    fn noise_is_survived(frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..10)) {
+    fn random_bytes_cause_no_panic(frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..10)) {
         let mut bench = Bench::usual();
         for mut frame in frames {
             if let Some(start) = frame.first_chunk_mut() {
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn sources_that_cannot_be_are_dropped() {
+fn impossible_sources_are_dropped() {
     //= RFC 1122 §3.2.1.3
     //= RFC 4291 §2.5.2
     //= RFC 4291 §2.5.3
@@ -234,7 +234,7 @@ fn sources_that_cannot_be_are_dropped() {
 }
 
 #[test]
-fn what_is_for_others_is_dropped() {
+fn frames_for_other_hosts_are_dropped() {
     //= RFC 4291 §2.8
     let mut bench = Bench::usual();
     let own = frame_v4(PEER, OWN, protocol::TCP, &segment(0));
@@ -262,7 +262,7 @@ fn what_is_for_others_is_dropped() {
         ));
     }
     //= RFC 9293 §3.9.2.3
-    // Segments for everybody; in a frame for everybody.
+    // Broadcast segments, and segments in a broadcast frame.
     bench.receive(&frame_v4(PEER, Ipv4Addr::BROADCAST, protocol::TCP, &segment(0)));
     bench.receive(&frame_v4(
         PEER,
@@ -285,7 +285,7 @@ fn what_is_for_others_is_dropped() {
 }
 
 #[test]
-fn tags_are_priorities_or_other_networks() {
+fn vlan_tag_with_priority_only_is_accepted() {
     let own = frame_v4(PEER, OWN, protocol::TCP, &segment(0));
     let mut bench = Bench::usual();
     let tagged = |tag: u16| [&own[..12], &[0x81, 0], &tag.to_be_bytes(), &own[12..]].concat();
@@ -325,7 +325,7 @@ fn source_routes_are_refused_and_other_options_skipped() {
 }
 
 #[test]
-fn lengths_that_contradict_one_another_are_refused() {
+fn contradictory_lengths_are_refused() {
     //= RFC 1122 §3.2.1
     let mut bench = Bench::usual();
     for len in [0u16, 19, 41, 65535] {

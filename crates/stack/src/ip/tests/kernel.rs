@@ -1,4 +1,4 @@
-//! With the kernel's stack beside this one: what it is given.
+//! Frames for the kernel's stack beside this one.
 
 use super::fragmented::{fragment_v4, fragment_v6, receive_all, whole};
 use super::messages::udp_datagram;
@@ -14,7 +14,7 @@ fn beside() -> Bench {
     })
 }
 
-/// Frames that are the kernel's alone.
+/// Frames for the kernel only.
 fn kernels() -> Vec<(&'static str, Vec<u8>)> {
     let echo_v4 = icmp_v4(&icmpv4::Message::EchoRequest {
         id: 7,
@@ -103,7 +103,7 @@ fn kernels() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn what_this_stack_does_not_handle_is_the_kernels() {
+fn unhandled_frames_go_to_kernel() {
     for (what, frame) in kernels() {
         let mut bench = beside();
         bench.meet_peer();
@@ -114,7 +114,7 @@ fn what_this_stack_does_not_handle_is_the_kernels() {
             .iter()
             .filter(|(name, count)| name.starts_with("drop_") && *count != 0);
         assert_eq!(drops.collect::<Vec<_>>(), [], "{what}");
-        // Without a kernel nothing is anybody's.
+        // A stack without a kernel beside it drops them.
         let mut alone = Bench::usual();
         alone.meet_peer();
         assert_eq!(alone.receive(&frame), Came::Nothing, "{what}");
@@ -122,7 +122,7 @@ fn what_this_stack_does_not_handle_is_the_kernels() {
 }
 
 #[test]
-fn tcp_and_errors_about_it_are_not_decided_by_addresses() {
+fn tcp_segments_and_errors_go_to_tcp_first() {
     let mut bench = beside();
     bench.meet_peer();
     assert!(matches!(
@@ -144,7 +144,7 @@ fn tcp_and_errors_about_it_are_not_decided_by_addresses() {
 }
 
 #[test]
-fn nobody_gets_what_is_for_another_host() {
+fn frames_for_another_host_are_dropped_by_both_stacks() {
     let mut bench = beside();
     let frame = ethernet_frame(
         [2, 0, 0, 0, 0, 9],
@@ -157,7 +157,7 @@ fn nobody_gets_what_is_for_another_host() {
 }
 
 #[test]
-fn neighbours_are_both_stacks_affair() {
+fn neighbor_messages_go_to_both_stacks() {
     let mut bench = beside();
     let question = arp_frame(arp::Operation::Request, PEER_MAC, PEER, [0; 6], OWN);
     assert_eq!(bench.receive(&question), Came::Kernel);
@@ -175,7 +175,7 @@ fn neighbours_are_both_stacks_affair() {
     );
     assert_eq!(bench.sent().len(), 1);
     assert_eq!(bench.ready(PEER6).destination, PEER_MAC);
-    // Answers as well: each has asked for itself, and cannot tell whose it is.
+    // Answers go to both: each stack has sent requests, and cannot tell whose answer it is.
     let answer = arp_frame(arp::Operation::Reply, PEER_MAC, PEER, OWN_MAC, OWN);
     assert_eq!(bench.receive(&answer), Came::Kernel);
     assert_eq!(
@@ -185,7 +185,7 @@ fn neighbours_are_both_stacks_affair() {
 }
 
 #[test]
-fn only_tcp_is_put_together_here() {
+fn only_tcp_fragments_are_reassembled() {
     for v4 in [true, false] {
         let mut bench = beside();
         let bytes: Vec<u8> = (0..64).collect();
@@ -201,9 +201,9 @@ fn only_tcp_is_put_together_here() {
     }
 }
 
-/// What has a flow, that flow's shard hands on, and all else the first one.
+/// The flow's shard hands on frames of a flow, and the first shard all others.
 #[test]
-fn one_shard_hands_a_frame_to_the_kernel() {
+fn one_shard_hands_frame_to_kernel() {
     let mut by_flow = 0;
     for index in 0..2 {
         let steering = Steering {

@@ -23,7 +23,7 @@ fn query(len: usize, group: Ipv6Addr, within_ms: u16, hop_limit: u8) -> Vec<u8> 
     ethernet_frame(mac.0, PEER_MAC, EtherType::IPV6, &packet)
 }
 
-/// The groups that a report of version 2 names, with the kind of their records.
+/// The groups in a report of version 2, with the kind of their records.
 fn reported(frame: &[u8]) -> Vec<(u8, Ipv6Addr)> {
     let view = ipv6::View::new(&frame[14..], frame.len() - 14).unwrap();
     assert_eq!((view.src(), view.dst()), (link_local(OWN_MAC), mld::ROUTERS));
@@ -120,10 +120,10 @@ fn query_of_version_1_is_answered_to_each_group() {
 }
 
 #[test]
-fn query_that_no_router_sends_is_dropped() {
+fn invalid_query_is_dropped() {
     //= RFC 3810 §6.2
     let mut bench = bench();
-    // It came over a router, is cut short, or is for a group of others.
+    // The query crossed a router, is cut short, or is for a group of others.
     bench.receive(&query(28, Ipv6Addr::UNSPECIFIED, 100, 2));
     bench.receive(&query(26, Ipv6Addr::UNSPECIFIED, 100, 1));
     bench.receive(&query(28, solicited_node(PEER6), 100, 1));

@@ -112,7 +112,7 @@ fn echo_on_jumbo_links_is_answered_whole() {
 }
 
 #[test]
-fn messages_beyond_the_link_need_no_path_mtu() {
+fn messages_beyond_link_fit_any_path() {
     //= RFC 8201 §5.1
     let mut bench = Bench::usual();
     let request = icmp_v6(
@@ -170,7 +170,7 @@ fn damaged_or_general_requests_are_not_answered() {
 }
 
 #[test]
-fn a_flood_of_requests_fills_a_queue_and_no_more() {
+fn flood_of_requests_fills_only_its_queue() {
     let mut bench = Bench::usual();
     bench.meet_peer();
     let request = icmp_v4(&icmpv4::Message::EchoRequest {
@@ -181,14 +181,14 @@ fn a_flood_of_requests_fills_a_queue_and_no_more() {
     for _ in 0..1000 {
         bench.receive(&frame_v4(PEER, OWN, protocol::ICMPV4, &request));
     }
-    // Others can still find this stack.
+    // Other hosts can still resolve this stack's address.
     bench.receive(&arp_frame(arp::Operation::Request, PEER_MAC, PEER, [0; 6], OWN));
     let sent = bench.sent();
     assert_eq!((sent.len(), bench.counted("drop_queue_full")), (61, 940));
     assert_eq!(sent[60][12..14], [0x08, 0x06]);
 }
 
-/// A segment of this stack, as a router quotes it.
+/// A segment of this stack, as quoted by a router.
 fn quoted_v4(len: u16) -> Vec<u8> {
     let mut quoted = packet_v4(OWN, FAR, protocol::TCP, &[0x1f, 0x90, 0, 80, 1, 2, 3, 4]);
     quoted[2..4].copy_from_slice(&len.to_be_bytes());
@@ -236,7 +236,7 @@ fn receive_v6(bench: &mut Bench, message: &icmpv6::Message<'_>) -> Came {
 }
 
 #[test]
-fn errors_about_segments_go_up() {
+fn errors_about_segments_go_to_tcp() {
     //= RFC 1122 §3.2.2.1
     //= RFC 1122 §4.2.3.9
     let mut bench = Bench::usual();
@@ -310,7 +310,7 @@ fn errors_about_segments_go_up() {
 }
 
 #[test]
-fn path_mtus_are_read_with_doubt() {
+fn reported_path_mtu_is_validated() {
     //= RFC 1191 §3
     //= RFC 1191 §5
     let mut bench = Bench::usual();
@@ -326,7 +326,7 @@ fn path_mtus_are_read_with_doubt() {
     assert_eq!(needed(&mut bench, 1400, 1500), fits(1400));
     assert_eq!(needed(&mut bench, 68, 1500), fits(68));
     //= RFC 1191 §7
-    // Old routers do not say.
+    // Old routers report no MTU.
     assert_eq!(needed(&mut bench, 0, 1500), fits(1492));
     assert_eq!(needed(&mut bench, 0, 1492), fits(1006));
     for (mtu, len) in [(67, 1500), (1500, 1500), (9000, 1500), (0, 68), (0, 20)] {
@@ -360,7 +360,7 @@ fn path_mtus_are_read_with_doubt() {
 }
 
 #[test]
-fn errors_about_what_was_never_sent_are_dropped() {
+fn errors_about_unsent_packets_are_dropped() {
     //= RFC 5927 §4
     let mut bench = Bench::usual();
     let foreign = packet_v4(FAR, OWN, protocol::TCP, &[0; 8]);
@@ -377,7 +377,7 @@ fn errors_about_what_was_never_sent_are_dropped() {
         assert_eq!(receive_v4(&mut bench, &message), Came::Nothing);
     }
     //= RFC 6633 §3
-    // Kinds that are nothing to TCP: source quench, redirect, unasked replies.
+    // Kinds that TCP does not handle: source quench, redirect, unasked replies.
     let original = quoted_v4(1500);
     for kind in [4, 5, 9, 14] {
         let mut message = [&[kind, 0, 0, 0, 0, 0, 0, 0], &original[..]].concat();
@@ -397,7 +397,7 @@ fn errors_about_what_was_never_sent_are_dropped() {
 }
 
 #[test]
-fn senders_to_nobody_are_told() {
+fn packet_without_receiver_is_reported_to_sender() {
     //= RFC 1122 §3.2.2.1
     //= RFC 1122 §4.1.3.1
     //= RFC 4443 §2.2
@@ -426,7 +426,7 @@ fn senders_to_nobody_are_told() {
     bench.receive(&advertisement(LINK_LOCAL_PEER, PEER_MAC, true, true, OWN6));
     bench.receive_split(&frame_v6(LINK_LOCAL_PEER, OWN6, protocol::UDP, &datagram), 192);
     let sent = bench.sent();
-    // The link-local neighbour was a stranger: it is asked for first.
+    // The link-local neighbour was unknown: its address is resolved first.
     assert_eq!(sent.len(), 1);
     bench.receive(&advertisement(LINK_LOCAL_PEER, PEER_MAC, true, true, OWN6));
     let (source, _, message) = message_in(&bench.sent()[0]);
@@ -471,7 +471,7 @@ fn some_packets_must_not_be_reported() {
     assert_eq!(bench.counted("drop_checksum"), 2);
     //= RFC 8200 §4.7
     bench.receive(&frame_v6(PEER6, OWN6, protocol::NO_NEXT_HEADER, b"nothing"));
-    // Unknown headers in front of an ICMPv6 error, or of who knows what to everybody.
+    // Unknown headers in front of an ICMPv6 error, or in a packet to a group.
     let error = icmp_v6(
         PEER6,
         OWN6,
@@ -499,7 +499,7 @@ fn some_packets_must_not_be_reported() {
     bench.receive(&ethernet_frame(OWN_MAC, PEER_MAC, EtherType::IPV6, &packet));
     assert_eq!(message_in(&bench.sent()[0]).2[..2], [4, 2]);
     //= RFC 8200 §4.2
-    // An option may insist on an answer even so.
+    // An option may demand an answer even so.
     let mut insisting = group.clone();
     insisting[42] = 0x85;
     bench.receive(&ethernet_frame(
@@ -532,9 +532,9 @@ fn errors_are_limited_in_rate() {
     assert_eq!(sent, 60);
 }
 
-/// Links hand over the beginning of a frame in private memory. Its headers may be longer.
+/// Links hand over the beginning of a frame in private memory. Its headers may exceed that.
 #[test]
-fn headers_behind_private_bytes_are_read_in_one_piece() {
+fn headers_beyond_private_bytes_are_read_in_one_piece() {
     //= RFC 8200 §4
     let mut bench = Bench::usual();
     let segment = segment(900);

@@ -44,7 +44,7 @@ fn config() -> Config {
     }
 }
 
-/// An IP layer with what surrounds it.
+/// An IP layer in its environment.
 struct Bench {
     ip: Ip,
     now: Instant,
@@ -56,9 +56,9 @@ struct Bench {
 #[derive(Default)]
 struct Wire {
     frames: Vec<Vec<u8>>,
-    /// Frames it has room for; none: no bound.
+    /// Frames that fit; `None`: no bound.
     room: Option<usize>,
-    /// Hardware address it has no room for.
+    /// Hardware address for which there is no room.
     full_for: Option<[u8; 6]>,
 }
 
@@ -83,7 +83,7 @@ const NO_ORIGIN: IcmpOrigin = IcmpOrigin {
     code: 0,
 };
 
-/// What came of a frame, in a form that outlives it.
+/// The result of a frame, in a form that outlives the frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Came {
     Tcp {
@@ -131,7 +131,7 @@ impl Bench {
         came(self.ip.receive(self.now, &frame, &mut self.counters))
     }
 
-    /// What the IP layer has to send now.
+    /// The frames that the IP layer sends now.
     fn sent(&mut self) -> Vec<Vec<u8>> {
         self.ip
             .poll_transmit(self.now, &mut self.wire, &mut self.counters);
@@ -191,7 +191,7 @@ fn came(ingress: Ingress<'_>) -> Came {
     match ingress {
         Ingress::Tcp(packet) => {
             let mut bytes = packet.header.to_vec();
-            // Behind the segment there may be padding.
+            // There may be padding behind the segment.
             let mut rest = vec![0; packet.transport_len - bytes.len()];
             assert_eq!(packet.rest.copy_to(0, &mut rest), rest.len());
             bytes.extend(rest);
@@ -242,7 +242,7 @@ fn arp_frame(
     };
     let mut bytes = [0; arp::PACKET_LEN];
     packet.emit(&mut bytes);
-    // A question does not know where the one it asks is.
+    // The sender of a request does not know its target's address.
     ethernet_frame(
         if to == [0; 6] { [0xff; 6] } else { to },
         from,

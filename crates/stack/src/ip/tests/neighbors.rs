@@ -1,4 +1,4 @@
-//! Hardware addresses: asking, answering, waiting, forgetting.
+//! Hardware addresses: requests, answers, waiting, eviction.
 
 use super::super::neighbor::Reachability;
 use super::*;
@@ -42,7 +42,7 @@ fn neighbor(state: PathState) -> u32 {
 }
 
 #[test]
-fn arp_resolves_and_wakes_who_waits() {
+fn arp_answer_wakes_waiting_connections() {
     //= RFC 826
     let mut bench = Bench::usual();
     let waiting = neighbor(bench.path(PEER));
@@ -87,7 +87,7 @@ fn arp_resolves_and_wakes_who_waits() {
 }
 
 #[test]
-fn discovery_resolves_and_wakes_who_waits() {
+fn discovery_answer_wakes_waiting_connections() {
     //= RFC 4861 §7.2.2
     //= RFC 4861 §7.2.5
     let mut bench = Bench::usual();
@@ -126,7 +126,7 @@ fn link_local_neighbors_are_asked_from_the_link_local_address() {
 }
 
 #[test]
-fn silence_fails_after_three_questions_a_second_apart() {
+fn unanswered_resolution_fails_after_three_requests() {
     //= RFC 1122 §2.3.2.1
     //= RFC 4861 §7.2.2
     for remote in [IpAddr::from(PEER), IpAddr::from(PEER6)] {
@@ -147,14 +147,14 @@ fn silence_fails_after_three_questions_a_second_apart() {
         );
         bench.ip.set_waiting_head(waiting, NONE);
         assert_eq!((bench.sent().len(), bench.ip.poll_timeout()), (0, None));
-        // Whoever tries again starts anew.
+        // A new attempt starts again.
         assert_eq!(bench.path(remote), PathState::Pending { neighbor: waiting });
         assert_eq!(bench.sent().len(), 1);
     }
 }
 
 #[test]
-fn questions_are_answered_and_askers_learnt() {
+fn request_is_answered_and_its_sender_learnt() {
     //= RFC 826
     let mut bench = Bench::usual();
     bench.receive(&arp_frame(Request, PEER_MAC, PEER, [0; 6], OWN));
@@ -168,7 +168,7 @@ fn questions_are_answered_and_askers_learnt() {
     assert_eq!((reply.target_mac, reply.target_ip), (Mac(PEER_MAC), PEER));
     assert_eq!(state_of(&bench, PEER), Some(Reachability::Stale));
     assert_eq!(bench.ready(PEER).destination, PEER_MAC);
-    // A question for somebody else is nothing to remember.
+    // A request for another host is not learnt.
     bench.receive(&arp_frame(
         Request,
         [2, 0, 0, 0, 0, 9],
@@ -180,7 +180,7 @@ fn questions_are_answered_and_askers_learnt() {
 }
 
 #[test]
-fn probes_for_the_own_address_are_answered_and_not_learnt() {
+fn probe_for_own_address_is_answered_and_not_learnt() {
     //= RFC 5227 §2.1.1
     let mut bench = Bench::usual();
     bench.receive(&arp_frame(Request, PEER_MAC, Ipv4Addr::UNSPECIFIED, [0; 6], OWN));
@@ -252,7 +252,7 @@ fn solicitations_for_own_addresses_are_answered() {
 }
 
 #[test]
-fn an_answer_waits_until_the_asker_is_known() {
+fn answer_waits_for_address_of_requester() {
     //= RFC 4861 §7.2.4
     let mut bench = Bench::usual();
     let message = ndisc::Message::NeighborSolicitation {
@@ -273,12 +273,12 @@ fn an_answer_waits_until_the_asker_is_known() {
         parse_discovery(&sent[0]).unwrap().2,
         ndisc::Message::NeighborAdvertisement { .. }
     ));
-    // The answer was a use of the record.
+    // The answer used the record.
     assert_eq!(state_of(&bench, PEER6), Some(Reachability::Reachable));
 }
 
 #[test]
-fn messages_over_routers_or_in_fragments_are_no_discovery() {
+fn discovery_over_router_or_in_fragments_is_dropped() {
     //= RFC 4861 §7.1.1
     let mut bench = Bench::usual();
     let message = ndisc::Message::NeighborSolicitation {
@@ -314,7 +314,7 @@ fn messages_over_routers_or_in_fragments_are_no_discovery() {
 }
 
 #[test]
-fn use_of_a_stale_neighbor_leads_to_a_probe() {
+fn use_of_stale_neighbor_causes_probe() {
     //= RFC 4861 §6.3.2
     //= RFC 4861 §7.3.3
     //= RFC 4861 §10
@@ -328,7 +328,7 @@ fn use_of_a_stale_neighbor_leads_to_a_probe() {
         assert_eq!(
             (bench.sent().len(), bench.ip.poll_timeout()),
             (0, None),
-            "nobody asks what nobody needs"
+            "unused neighbours are not probed"
         );
 
         let path = bench.ready(remote);
@@ -348,7 +348,7 @@ fn use_of_a_stale_neighbor_leads_to_a_probe() {
 }
 
 #[test]
-fn forward_progress_saves_the_probe() {
+fn forward_progress_avoids_probe() {
     //= RFC 4861 §7.3.1
     let mut bench = Bench::usual();
     bench.meet_peer();
@@ -364,19 +364,19 @@ fn forward_progress_saves_the_probe() {
     bench.pass(SECOND);
     bench.ip.confirm(bench.now, &path);
     assert_eq!(state_of(&bench, PEER), Some(Reachability::Reachable));
-    // A path to a hardware address of the past confirms nothing.
+    // A path to a former hardware address confirms nothing.
     bench.receive(&arp_frame(Request, [2, 0, 0, 0, 0, 3], PEER, [0; 6], OWN));
     bench.ip.confirm(bench.now, &path);
     assert_eq!(state_of(&bench, PEER), Some(Reachability::Stale));
 }
 
 #[test]
-fn a_new_hardware_address_ends_old_paths() {
+fn new_hardware_address_outdates_paths() {
     //= RFC 4861 §7.2.3
     let mut bench = Bench::usual();
     bench.meet_peer();
     let (old, old6) = (bench.ready(PEER), bench.ready(PEER6));
-    // What they say again changes nothing.
+    // A repeated announcement changes nothing.
     bench.receive(&arp_frame(Request, PEER_MAC, PEER, [0xff; 6], PEER));
     bench.receive(&advertisement(
         PEER6,
@@ -401,7 +401,7 @@ fn a_new_hardware_address_ends_old_paths() {
     );
     bench.receive(&advertisement(PEER6, new, false, true, all));
     assert_eq!(bench.ready(PEER6).destination, new);
-    // Of strangers nothing is kept.
+    // Unknown neighbours are not learnt.
     bench.receive(&advertisement("fd00::77".parse().unwrap(), new, false, true, all));
     bench.receive(&arp_frame(
         Request,
@@ -455,7 +455,7 @@ fn impossible_senders_are_refused() {
 }
 
 #[test]
-fn the_table_keeps_those_in_use_and_those_waited_for() {
+fn table_keeps_neighbors_in_use_and_in_resolution() {
     let mut bench = Bench::usual();
     let host = |number: u8| Ipv4Addr::new(10, 0, 0, number);
     let mac = |number: u8| [2, 0, 0, 0, 1, number];
@@ -464,7 +464,7 @@ fn the_table_keeps_those_in_use_and_those_waited_for() {
         bench.path(host(number));
         bench.receive(&arp_frame(Reply, mac(number), host(number), OWN_MAC, OWN));
     }
-    // A flood of strangers takes the rest of the table and no more.
+    // A flood of unknown addresses takes only the rest of the table.
     for number in 20..120 {
         bench.receive(&arp_frame(Request, mac(number), host(number), [0; 6], OWN));
         bench.sent();
@@ -473,7 +473,7 @@ fn the_table_keeps_those_in_use_and_those_waited_for() {
     for number in 10..14 {
         assert_eq!(state_of(&bench, host(number)), Some(Reachability::Reachable));
     }
-    // Half of the records at most are asked for at once.
+    // At most half of the records are in resolution at once.
     for number in 120..124 {
         let waiting = neighbor(bench.path(host(number)));
         bench.ip.set_waiting_head(waiting, u32::from(number));
@@ -490,7 +490,7 @@ fn the_table_keeps_those_in_use_and_those_waited_for() {
     while let Some(NeighborEvent::Failed { neighbor }) = bench.ip.next_event() {
         assert_eq!(bench.ip.waiting_head(neighbor), 120 + failed);
         failed += 1;
-        // They fail in the order in which they were asked for, and stay until TCP lets go.
+        // They fail in the order of their requests, and stay until TCP releases them.
         for number in 20..40 {
             bench.receive(&arp_frame(Request, mac(number), host(number), [0; 6], OWN));
         }
@@ -501,7 +501,7 @@ fn the_table_keeps_those_in_use_and_those_waited_for() {
 }
 
 #[test]
-fn the_first_packets_wait_and_the_oldest_gives_way() {
+fn packets_wait_for_address_and_oldest_is_dropped() {
     //= RFC 1122 §2.3.2.2
     //= RFC 4861 §7.2.2
     let mut bench = Bench::usual();
@@ -518,7 +518,7 @@ fn the_first_packets_wait_and_the_oldest_gives_way() {
     bench.receive(&arp_frame(Reply, PEER_MAC, PEER, OWN_MAC, OWN));
     let sequence: Vec<u8> = bench.sent().iter().map(|frame| frame[14 + 20 + 7]).collect();
     assert_eq!(sequence, [2, 3, 4]);
-    // Those that wait in vain are counted, and their buffers free again.
+    // Packets that wait in vain are counted, and their buffers become free.
     let free = bench.ip.packets.free_buffers();
     let request = icmp_v4(&icmpv4::Message::EchoRequest {
         id: 1,
@@ -539,7 +539,7 @@ fn the_first_packets_wait_and_the_oldest_gives_way() {
 }
 
 #[test]
-fn announcements_say_where_this_stack_is() {
+fn announcement_goes_to_all_neighbors() {
     //= RFC 5227 §2.3
     //= RFC 4861 §7.2.6
     let mut bench = Bench::usual();
@@ -561,12 +561,12 @@ fn announcements_say_where_this_stack_is() {
             ndisc::Message::NeighborAdvertisement { solicited: false, .. }
         ));
     }
-    // The last one says which groups this stack listens to.
+    // The last frame reports the groups of this stack.
     assert_eq!((sent.len(), bench.sent().len()), (4, 0));
 }
 
 #[test]
-fn who_comes_is_told_alone() {
+fn newcomer_receives_announcement_of_its_own() {
     //= RFC 5227 §2.3
     //= RFC 4861 §7.2.6
     let mut bench = Bench::usual();
@@ -586,13 +586,13 @@ fn who_comes_is_told_alone() {
         let said: Vec<_> = one.iter().map(|frame| frame[6..].to_vec()).collect();
         assert_eq!(said, to_all);
     }
-    // Of many at once, nobody is told alone.
+    // Many newcomers at once get one announcement to all.
     (0..=64).for_each(|number| bench.ip.announce_to(newcomer(number)));
     assert_eq!((bench.sent().len(), bench.sent().len()), (4, 0));
 }
 
 #[test]
-fn questions_stay_when_the_link_is_full() {
+fn requests_stay_queued_when_link_is_full() {
     let mut bench = Bench::usual();
     bench.path(PEER);
     bench.wire.room = Some(0);
@@ -601,13 +601,13 @@ fn questions_stay_when_the_link_is_full() {
     assert!(bench.ip.poll_timeout().unwrap() <= bench.now + Duration::from_millis(1));
     bench.wire.room = None;
     assert_eq!(bench.sent().len(), 1);
-    // An answer makes a question that has not left yet needless.
+    // An answer cancels a request that has not left yet.
     bench.path(PEER6);
     bench.receive(&advertisement(PEER6, PEER_MAC, true, true, OWN6));
     assert!(bench.sent().is_empty());
 }
 
-/// The link says that the node is gone: who asks for it now hears so at once, and who waited, too.
+/// The link reports that the node is gone. New connections fail at once, and so do waiting ones.
 #[test]
 fn neighbor_that_is_gone_is_unreachable_at_once() {
     for known in [false, true] {
@@ -631,7 +631,7 @@ fn neighbor_that_is_gone_is_unreachable_at_once() {
             assert_eq!(bench.path(PEER), PathState::Gone);
             assert_eq!(bench.path(PEER6), PathState::Gone);
         }
-        // Another node may have its address: it is asked for, once.
+        // Another node may have its address, so it is resolved, once.
         assert_eq!(bench.sent().len(), 2);
         bench.pass(10 * SECOND);
         assert_eq!(bench.path(PEER), PathState::Gone);
@@ -641,7 +641,7 @@ fn neighbor_that_is_gone_is_unreachable_at_once() {
 }
 
 #[test]
-fn neighbor_that_is_back_is_asked_for_as_any_other() {
+fn returned_neighbor_is_resolved_again() {
     let mut bench = Bench::usual();
     let address = Address::from(IpAddr::from(PEER));
     bench.ip.neighbor_unbound(bench.now, address, &mut bench.counters);
@@ -652,9 +652,9 @@ fn neighbor_that_is_back_is_asked_for_as_any_other() {
     assert_eq!(bench.ready(PEER).destination, PEER_MAC);
 }
 
-/// Somebody else was believed before the link knew better.
+/// The stack had learnt another hardware address before the link's report.
 #[test]
-fn hardware_address_that_the_link_knows_replaces_what_was_learnt() {
+fn hardware_address_from_link_replaces_learnt_one() {
     let mut bench = Bench::usual();
     bench.path(PEER);
     let thief = [2, 0, 0, 0, 0, 0x66];
@@ -667,7 +667,7 @@ fn hardware_address_that_the_link_knows_replaces_what_was_learnt() {
     assert_eq!(bench.ready(PEER).destination, PEER_MAC);
 }
 
-/// However many nodes go, those that are there keep their place.
+/// Present nodes keep their records, however many nodes leave.
 #[test]
 fn gone_neighbors_take_half_of_the_records_at_most() {
     let mut bench = Bench::usual();
