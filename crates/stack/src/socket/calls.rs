@@ -1,4 +1,4 @@
-//! The calls a program makes: each does what it can at once and never waits.
+//! The calls of a program. Each does what is possible at once and never waits.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -19,8 +19,8 @@ impl Stack {
         Settings::from_config(&self.tcp.config)
     }
 
-    /// Opens a listener. Port 0 lets the stack choose. At most `backlog + 1`
-    /// connections wait to be accepted.
+    /// Opens a listener. Port 0 lets the stack choose. At most `backlog + 1` connections wait in
+    /// its accept queue.
     ///
     /// # Errors
     ///
@@ -36,17 +36,17 @@ impl Stack {
         tcp.listen(&mut cx, local.ip().into(), local.port(), backlog, *settings)
     }
 
-    /// Takes the oldest connection that waits at a listener.
+    /// Takes the oldest connection from a listener's accept queue.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if none does, `NotFound`.
+    /// `WouldBlock` if the queue is empty, `NotFound`.
     pub fn accept(&mut self, listener: ListenerId) -> Result<ConnectionId, SocketError> {
         let index = self.tcp.resolve_listener(listener)?;
         self.tcp.accept(index)
     }
 
-    /// How many connections wait at a listener.
+    /// The number of connections in a listener's accept queue.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Stack {
         Ok(self.tcp.accept_queue_len(self.tcp.resolve_listener(listener)?))
     }
 
-    /// The oldest connection that waits at a listener: the one that [`Stack::accept`] takes.
+    /// The oldest connection in a listener's accept queue: the one that [`Stack::accept`] takes.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Stack {
         Ok(self.tcp.first_waiting(self.tcp.resolve_listener(listener)?))
     }
 
-    /// Where a listener listens.
+    /// The address and port of a listener.
     ///
     /// # Errors
     ///
@@ -75,12 +75,12 @@ impl Stack {
         Ok(SocketAddr::new(address.into(), port))
     }
 
-    /// How many listeners this stack has for connections to an address and port.
+    /// The number of listeners of this stack for an address and port.
     pub fn listeners_at(&self, local: SocketAddr) -> usize {
         self.tcp.listeners_at(local.ip().into(), local.port())
     }
 
-    /// Whether an address is one of this stack's own, or loops back to it.
+    /// Whether an address is one of this stack's own, or a loopback address.
     pub fn is_local(&self, address: IpAddr) -> bool {
         self.ip.is_local(address.into())
     }
@@ -96,9 +96,9 @@ impl Stack {
         Ok(())
     }
 
-    /// Of listeners that share an address and port ([`SocketOption::ReusePort`]), connections are
-    /// for those that are preferred, if any are: of a node with several stacks, those whose threads
-    /// use this one.
+    /// Marks a listener as preferred, or not, among listeners that share an address and port
+    /// ([`SocketOption::ReusePort`]). Connections go to preferred listeners, if there are any. On a
+    /// node with several stacks, a listener is preferred in the stack that its threads use.
     ///
     /// [`SocketOption::ReusePort`]: crate::SocketOption::ReusePort
     ///
@@ -111,8 +111,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Closes a listener. Connections that wait at it wait at one of those that it shares its
-    /// port with; if there are none, they are reset.
+    /// Closes a listener. Its waiting connections move to another listener at the same address and
+    /// port; without one, they are reset.
     ///
     /// # Errors
     ///
@@ -123,10 +123,9 @@ impl Stack {
         Ok(())
     }
 
-    /// Begins to connect. `local` may be unspecified in address, port or both. A port
-    /// that is given has to make the connection one of this shard's, see
-    /// [`Stack::shard_for`].
-    /// The outcome shows in [`Stack::readiness`] and [`Stack::take_error`].
+    /// Begins to connect. `local` may be unspecified in address, port or both. A given port must
+    /// assign the connection to this shard, see [`Stack::shard_for`]. [`Stack::readiness`] and
+    /// [`Stack::take_error`] tell the outcome.
     ///
     /// # Errors
     ///
@@ -144,8 +143,9 @@ impl Stack {
         tcp.connect(&mut cx, local, remote, *settings, Opening::Ordinary)
     }
 
-    /// Begins to connect as [`Stack::connect`] does, but for the SYN, which leaves with the first [`Stack::send`], and
-    /// with its bytes if the server's Fast Open cookie is known (MSG_FASTOPEN).
+    /// Begins to connect as [`Stack::connect`] does, but delays the SYN until the first
+    /// [`Stack::send`] (MSG_FASTOPEN). The SYN carries the bytes if the server's Fast Open cookie
+    /// is known.
     ///
     /// # Errors
     ///
@@ -170,29 +170,30 @@ impl Stack {
             .is_ok_and(|index| self.tcp.is_deferred(index))
     }
 
-    /// A thread waits to send once the handshake is done: the last acknowledgement of that goes with its bytes.
+    /// Notes that a thread waits to send once the handshake is done. The last acknowledgement of
+    /// the handshake then goes with its bytes.
     pub fn note_waiting_sender(&mut self, id: ConnectionId) {
         if let Ok(index) = self.tcp.enter(id) {
             self.tcp.note_waiting_sender(index);
         }
     }
 
-    /// The shard of the node in which [`Stack::connect`] is to be called with this local
-    /// address. `None`: in any.
+    /// The shard of the node in which [`Stack::connect`] must be called with this local address.
+    /// `None`: any shard.
     pub fn shard_for(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<u8> {
         let local = local?;
         let ends = [local, remote].map(|end| (Address::from(end.ip()), end.port()));
         self.tcp.shard_of(&self.ip, ends[0], ends[1])
     }
 
-    /// Queues bytes for sending and returns how many found room. A record of [`MOST_WHOLE`](crate::MOST_WHOLE) bytes or fewer is
-    /// queued as a whole or not at all, so that those of several writers do not mix.
+    /// Queues bytes for sending and returns the number queued. A record of at most
+    /// [`MOST_WHOLE`](crate::MOST_WHOLE) bytes is queued as a whole or not at all, so that records
+    /// of several writers do not mix.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room at all, `InProgress` before the
-    /// handshake is done, `BrokenPipe` after a shutdown, or the connection's error;
-    /// `Taken` if another thread writes at the moment.
+    /// `WouldBlock` if there is no room; `InProgress` before the handshake is done; `BrokenPipe`
+    /// after a shutdown; or the connection's error. `Taken` if another thread is writing.
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let index = self.tcp.enter(id)?;
         if self.tcp.pcbs[index].channel().is_some() {
@@ -204,7 +205,7 @@ impl Stack {
         }
     }
 
-    /// Sends the first bytes of a connection whose SYN has waited for them.
+    /// Sends the first bytes of a connection whose SYN waited for them.
     #[cold]
     fn send_first(&mut self, index: u32, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let queued = match self.tcp.is_deferred(index) {
@@ -217,7 +218,7 @@ impl Stack {
         }
     }
 
-    /// The same, for a connection whose send queue is nobody else's now.
+    /// Queues bytes for sending. No other thread may use the connection's send queue.
     #[inline]
     pub(super) fn queue(&mut self, index: u32, bytes: &[u8], flags: SendFlags) -> Result<usize, SocketError> {
         let tcp = &mut self.tcp;
@@ -249,7 +250,7 @@ impl Stack {
             pcb.set(flag::URGENT_OUT);
         }
         pcb.settings.set(setting::MORE_ANNOUNCED, flags.more);
-        // What fills a buffer that is shorter than a segment never makes a whole one.
+        // A buffer shorter than a segment never holds a whole segment.
         let is_short = pcb.send_room() == 0 && pcb.send_queue.len() < usize::from(pcb.mss);
         if flags.more && queued == bytes.len() && !is_short {
             pcb.set(flag::MORE);
@@ -263,22 +264,22 @@ impl Stack {
         Ok(queued)
     }
 
-    /// Whether bytes may be sent at all, of which none are.
+    /// Checks whether bytes may be sent, without sending any.
     ///
     /// # Errors
     ///
-    /// Those of [`Stack::send`].
+    /// The errors of [`Stack::send`].
     pub fn may_send(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         let index = self.tcp.enter(id)?;
         may_send(&mut self.tcp.pcbs[index])
     }
 
-    /// Takes received bytes; 0 means that the peer sends no more.
+    /// Takes received bytes. Returns 0 at the end of the stream.
     ///
     /// # Errors
     ///
-    /// `WouldBlock`, `NotConnected`, `InvalidInput` (no urgent byte to take),
-    /// or the connection's error, once; `Taken` if another thread reads at the moment.
+    /// `WouldBlock`, `NotConnected`, `InvalidInput` (no urgent byte to take), or the connection's
+    /// error, once. `Taken` if another thread is reading.
     #[inline]
     pub fn receive(
         &mut self,
@@ -306,7 +307,7 @@ impl Stack {
         self.take(index, buffer, flags)
     }
 
-    /// The same, for a connection whose receive queue is nobody else's now.
+    /// Takes received bytes. No other thread may use the connection's receive queue.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -360,14 +361,14 @@ impl Stack {
         Ok(queued.wrapping_add(self.tcp.unabsorbed(index)))
     }
 
-    /// Shuts one or both directions.
+    /// Shuts down one or both directions.
     ///
     /// # Errors
     ///
     /// `NotConnected`, `NotFound`; `Taken` if another thread is about to write.
     pub fn shutdown(&mut self, now: Instant, id: ConnectionId, how: Shutdown) -> Result<(), SocketError> {
         let index = self.tcp.enter(id)?;
-        // Nobody is to write between what is queued and the FIN.
+        // No other thread may write between the queued bytes and the FIN.
         self.tcp.enter_lane(index, Direction::Send)?;
         let (tcp, mut cx) = self.split(now);
         let result = tcp.shutdown(&mut cx, index, how);
@@ -375,7 +376,7 @@ impl Stack {
         result
     }
 
-    /// Lets go of a connection; what is queued is still sent, then a FIN.
+    /// Closes a connection. Queued bytes are still sent, then a FIN.
     ///
     /// # Errors
     ///
@@ -387,7 +388,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Lets go of a connection with a reset.
+    /// Closes a connection with a reset.
     ///
     /// # Errors
     ///
@@ -403,18 +404,18 @@ impl Stack {
         Ok(())
     }
 
-    /// Ends a connection with a reset, and tells whoever has it and waits.
+    /// Ends a connection with a reset, and wakes the threads of its program that wait for it.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Taken` if another thread writes at the moment.
+    /// `NotFound`; `Taken` if another thread is writing.
     pub fn disconnect(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         let index = self.tcp.enter(id)?;
         self.tcp.disconnect(index);
         Ok(())
     }
 
-    /// What a connection is ready for. One that is gone counts as hung up.
+    /// The readiness of a connection. A connection that no longer exists counts as hung up.
     #[inline]
     pub fn readiness(&self, id: ConnectionId) -> Readiness {
         let Ok(index) = self.tcp.resolve(id) else {
@@ -430,7 +431,7 @@ impl Stack {
         readiness(&self.tcp, index, lengths)
     }
 
-    /// What a connection is ready for if writing: asks to be told of room.
+    /// Asks for an event when a connection has room to write.
     pub fn want_write(&mut self, id: ConnectionId) {
         if let Ok(index) = self.tcp.enter(id) {
             self.tcp.pcbs[index].set(flag::WRITER_WAITS);
@@ -440,7 +441,8 @@ impl Stack {
         }
     }
 
-    /// Takes the pending error (SO_ERROR), or else what the network last said of the way to the peer.
+    /// Takes the pending error (SO_ERROR), or else the last error that the network reported about
+    /// the path.
     ///
     /// # Errors
     ///
@@ -452,7 +454,7 @@ impl Stack {
         Ok(SocketError::from_code(error).or_else(|| self.tcp.take_soft_error(index)))
     }
 
-    /// This side's address.
+    /// The local address.
     ///
     /// # Errors
     ///
@@ -496,11 +498,11 @@ fn may_send(pcb: &mut Pcb) -> Result<(), SocketError> {
     }
 }
 
-/// What reading an empty queue means.
+/// The result of reading from an empty queue.
 fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
     if pcb.has(flag::FIN_RECEIVED) {
-        // The peer's stream is whole, whatever came after it. As on Linux the error
-        // is for those who still write.
+        // The peer's stream is complete, whatever followed it. As on Linux, the error goes to
+        // writers.
         return Ok(0);
     }
     if let Some(error) = SocketError::from_code(pcb.error) {
@@ -517,8 +519,8 @@ fn end_of_stream(pcb: &mut Pcb) -> Result<usize, SocketError> {
     }
 }
 
-/// `queued`: bytes that the program has not read; `written`: bytes that it has written and
-/// that are not in the send queue yet.
+/// The readiness of a connection. `queued`: bytes that the program has not read. `written`: bytes
+/// that it has written and that are not in the send queue yet.
 fn readiness(tcp: &Tcp, index: u32, (queued, written): (usize, usize)) -> Readiness {
     let pcb = &tcp.pcbs[index];
     let closed = pcb.state() == State::Closed;
@@ -528,7 +530,7 @@ fn readiness(tcp: &Tcp, index: u32, (queued, written): (usize, usize)) -> Readin
     let low_water = pcb.settings.read_low_water() as usize;
     let write_closed = closed || pcb.has(flag::FIN_QUEUED);
     let readable = queued - hidden(pcb, queued);
-    // What is wanted never comes if the peer has no room for it.
+    // Room for this many bytes never comes if the peer's window is smaller.
     let is_full = || {
         let segment = u32::from(pcb.rcv_mss).min(tcp.receive_limit(pcb) / 4);
         tcp.receive_room(pcb) < segment

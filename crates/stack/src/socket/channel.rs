@@ -1,5 +1,5 @@
-//! Calls that have to do with channels, by which programs send and receive without the
-//! lease; see [`toehold_shm::Channels`] for what a program does with one.
+//! Calls for channels, through which programs send and receive without the lease; see
+//! [`toehold_shm::Channels`] for the program's side.
 
 use toehold_shm::{Channels, Direction};
 
@@ -19,20 +19,21 @@ impl Stack {
         self.tcp.pcbs[index].channel()
     }
 
-    /// The channel of a connection, which it gets if it has none. `None`: it is not
-    /// connected yet, or there are as many channels as there may be.
+    /// The channel of a connection, opened if necessary. `None`: it is not connected yet, or all
+    /// channels are in use.
     pub fn open_channel(&mut self, id: ConnectionId) -> Option<u32> {
         let index = self.tcp.enter(id).ok()?;
         self.tcp.open_channel(index)
     }
 
-    /// Does what a program has left a request for: takes in what it has written, makes
-    /// room for what it has read, and says how far it may go.
+    /// Handles a program's request on a channel. Takes written bytes, frees the room of bytes that
+    /// were read, and publishes the new limits.
     pub fn serve_channel(&mut self, channel: u32) {
         self.tcp.serve(channel);
     }
 
-    /// The same, for a thread with the lease that waits for room to write.
+    /// Asks for room to write on a channel and handles the program's request. For a thread that
+    /// holds the lease.
     pub fn want_room(&mut self, channel: u32) {
         if let Some(lane) = self.tcp.channels.lane(channel, Direction::Send) {
             lane.want();
@@ -40,8 +41,8 @@ impl Stack {
         self.tcp.serve(channel);
     }
 
-    /// Whether another thread copies along a connection's channel in that direction. If
-    /// so, those who wait for the connection are told of the end of that.
+    /// Whether another thread copies along a connection's channel in that direction. If so, threads
+    /// that wait for the connection are woken when the copy ends.
     #[inline]
     pub fn is_taken(&self, id: ConnectionId, direction: Direction) -> bool {
         let channel = self.channel(id);
@@ -49,19 +50,19 @@ impl Stack {
         lane.is_some_and(|lane| {
             let free = lane.enter();
             if free {
-                // Only who has the lease asks for it in this way.
+                // Only the holder of the lease asks in this way.
                 lane.leave();
             }
             !free
         })
     }
 
-    /// Gives a connection another name: whoever has the former one has nothing any more.
-    /// What was written along its channel is taken in, and the channel is closed.
+    /// Gives a connection another id; the former id becomes invalid. Takes the bytes written along
+    /// its channel, and closes the channel.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Taken` if another thread copies along the channel at the moment.
+    /// `NotFound`; `Taken` if another thread is copying along the channel.
     pub fn rename(&mut self, id: ConnectionId) -> Result<ConnectionId, SocketError> {
         let index = self.tcp.resolve(id)?;
         if [Direction::Send, Direction::Receive]

@@ -1,4 +1,4 @@
-//! What TCP_INFO tells besides.
+//! Further facts for TCP_INFO.
 
 use super::{ConnectionId, Info, SocketError};
 use crate::Stack;
@@ -6,101 +6,103 @@ use crate::tcp::{DUPLICATE_THRESHOLD, EarlyData, Pcb, Repair, Tcp, flag};
 use crate::time::Instant;
 use toehold_shm::NONE;
 
-/// Facts about a connection, all of those that TCP_INFO has a place for. Takes time in proportion to what is in flight.
+/// All facts about a connection that TCP_INFO has a field for. Collecting them takes time in
+/// proportion to the data in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Details {
-    /// Those that cost nothing.
+    /// The facts that cost nothing to collect.
     pub info: Info,
-    /// What repair of losses, or reduction of the window, is under way.
+    /// The repair of losses, or reduction of the window, that is in progress.
     pub congestion: CongestionState,
-    /// How often the retransmission timer has run out in a row.
+    /// Consecutive expiries of the retransmission timer.
     pub backoff: u8,
-    /// Keepalives without an answer.
+    /// Unanswered keepalive probes.
     pub probes: u8,
-    /// Shift of the peer's windows.
+    /// Window scale shift of the peer's windows.
     pub send_scale: u8,
-    /// Shift of this side's windows.
+    /// Window scale shift of this side's windows.
     pub receive_scale: u8,
     /// Largest payload that the peer has sent, bytes.
     pub receive_segment_size: u16,
-    /// Largest payload that this side has asked for, bytes.
+    /// Largest payload that this side has announced, bytes.
     pub advertised_segment_size: u16,
     /// Longest delay of an acknowledgement, nanoseconds.
     pub ack_delay_ns: u64,
     /// Bytes in flight that the peer has reported by SACK.
     pub sacked: u32,
-    /// Bytes in flight that are deemed lost.
+    /// Bytes in flight that are considered lost.
     pub lost: u32,
-    /// Segments in flight that were sent again.
+    /// Segments in flight that were retransmitted.
     pub retransmitted: u32,
-    /// When anything was last sent that the peer has to acknowledge.
+    /// When a segment that needs an acknowledgement was last sent.
     pub last_sent: Instant,
-    /// When anything was last received.
+    /// When a segment was last received.
     pub last_received: Instant,
     /// When data were last received.
     pub last_data_received: Option<Instant>,
-    /// Bytes that the receive queue may come to hold.
+    /// Limit of the receive queue, bytes.
     pub receive_limit: u32,
-    /// Bytes of the receive buffer, which follows what the program reads in a round trip.
+    /// Bytes of the receive buffer, which follows the program's reading per round trip.
     pub receive_space: u32,
-    /// The window that was advertised, bytes.
+    /// The advertised window, bytes.
     pub receive_window: u32,
-    /// Segments that may overtake one before it is deemed lost.
+    /// Segments that may overtake a segment before it is considered lost.
     pub reordering: u32,
-    /// Bytes a second that the program has bounded data to.
+    /// The program's limit for data, bytes a second.
     pub max_pacing_rate: Option<u64>,
-    /// The value of a timestamp that was sent now; see [`Details::now`].
+    /// The value of a timestamp sent now; see [`Details::now`].
     pub timestamp: u32,
-    /// Segments sent, those without data included.
+    /// Segments sent, including those without data.
     pub segments_sent: u32,
-    /// Segments received, those without data included.
+    /// Segments received, including those without data.
     pub segments_received: u32,
     /// Segments with data sent.
     pub data_segments_sent: u32,
     /// Segments with data received.
     pub data_segments_received: u32,
-    /// Bytes sent, those that were sent again each time.
+    /// Bytes sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub bytes_retransmitted: u64,
-    /// Segments delivered to the peer, the SYN included.
+    /// Segments delivered to the peer, including the SYN.
     pub delivered: u32,
-    /// Acknowledgements that echoed congestion.
+    /// Acknowledgements that echoed a congestion mark.
     pub delivered_marked: u32,
-    /// Segments received with a mark of congestion.
+    /// Segments received with a congestion mark.
     pub received_marked: u32,
-    /// Bytes a second that were delivered in the last round trip with something in flight.
+    /// Delivery rate in the last round trip with data in flight, bytes a second.
     pub delivery_rate: u64,
-    /// That rate was bound by what the program had to send.
+    /// Whether the program, not the path, limited that rate.
     pub is_app_limited: bool,
-    /// Time with data in flight, and of that with the peer's window, and the send buffer, in the way, nanoseconds.
+    /// Nanoseconds with data in flight; of that, nanoseconds limited by the peer's window; by the
+    /// send buffer.
     pub busy_ns: [u64; 3],
     /// Duplicates that the peer has reported (RFC 2883).
     pub duplicate_reports: u32,
-    /// How often reordering was seen.
+    /// Number of times that reordering was seen.
     pub reorderings: u32,
     /// Segments received ahead of a gap.
     pub out_of_order: u32,
     /// Retransmission timeouts.
     pub timeouts: u32,
-    /// Repairs after a timeout that are over.
+    /// Completed repairs after a timeout.
     pub timeout_recoveries: u32,
-    /// Time of those, nanoseconds.
+    /// Duration of these repairs, nanoseconds.
     pub timeout_ns: u64,
-    /// What became of data in the SYN (RFC 7413).
+    /// The result of data in the SYN (RFC 7413).
     pub early_data: EarlyData,
-    /// When all this was so.
+    /// The time of these facts.
     pub now: Instant,
 }
 
-/// What repair of losses, or reduction of the window, is under way.
+/// Repair of losses, or reduction of the window, in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CongestionState {
     /// None.
     Open,
-    /// Something was reported that may be a loss.
+    /// The peer reported a possible loss.
     Disorder,
-    /// The window was reduced since the network was congested.
+    /// The window was reduced after congestion.
     Reduced,
     /// Fast recovery.
     Recovery,
@@ -113,7 +115,7 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let tally = self.tally_of(index);
         let mss = u32::from(pcb.mss).max(1);
-        // What was sent once or again, and neither waits for its acknowledgement nor was lost.
+        // Segments that were sent, once or again, and are neither acknowledged nor lost.
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let unanswered = segments(pcb.outstanding().saturating_sub(pcb.sacked));
         let gone = unanswered.saturating_add(pcb.retransmits);

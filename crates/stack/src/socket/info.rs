@@ -1,4 +1,4 @@
-//! What can be asked about a connection.
+//! Facts about a connection.
 
 use core::net::SocketAddr;
 
@@ -14,7 +14,7 @@ pub struct Info {
     pub state: State,
     /// Smoothed round trip, nanoseconds; 0 before the first measurement.
     pub rtt_ns: u64,
-    /// Its mean deviation, nanoseconds.
+    /// Mean deviation of the round trip, nanoseconds.
     pub rtt_variation_ns: u64,
     /// Smallest round trip seen lately, nanoseconds.
     pub min_rtt_ns: u64,
@@ -32,7 +32,7 @@ pub struct Info {
     pub send_window: u32,
     /// Bytes sent and not acknowledged.
     pub unacknowledged: u32,
-    /// Bytes queued and never sent.
+    /// Bytes queued and not yet sent.
     pub unsent: u32,
     /// Bytes the program has not read.
     pub unread: u32,
@@ -50,22 +50,22 @@ pub struct Info {
     pub window_scaling: bool,
     /// ECN is in use.
     pub ecn: bool,
-    /// The timers that run.
+    /// The running timers.
     pub timers: [Option<Timer>; 4],
 }
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timer {
-    /// What it is for.
+    /// The timer's purpose.
     pub kind: TimerKind,
-    /// When it runs out.
+    /// When it expires.
     pub due: Instant,
-    /// How often it has run out in a row.
+    /// Consecutive expiries.
     pub retries: u8,
 }
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerKind {
     /// Retransmission timeout (RFC 6298).
@@ -76,19 +76,19 @@ pub enum TimerKind {
     Reordering,
     /// Zero-window probe (RFC 9293 §3.8.6.1).
     Persist,
-    /// The end of a cork's patience.
+    /// End of the delay of corked data.
     Cork,
-    /// A rate that the program has bounded (SO_MAX_PACING_RATE).
+    /// The program's rate limit (SO_MAX_PACING_RATE).
     Pacing,
     /// Delayed acknowledgement (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// Keepalive (RFC 9293 §3.8.4).
     Keepalive,
-    /// How long a connection that its program let go of stays in FIN-WAIT-2.
+    /// End of FIN-WAIT-2 for a connection that its program closed.
     FinWait2,
-    /// How long the program bears silence (RFC 5482).
+    /// User timeout (RFC 5482).
     UserTimeout,
-    /// Twice the life of a segment (RFC 9293 §3.6.1).
+    /// Twice the maximum segment lifetime (RFC 9293 §3.6.1).
     TimeWait,
 }
 
@@ -155,8 +155,8 @@ impl Stack {
         Ok(self.tcp.info(self.tcp.resolve(id)?))
     }
 
-    /// The connections that outlive their program's hold on them, by their own
-    /// address and the peer's. Takes time in proportion to the most there ever were.
+    /// The connections that their program has closed, by local and peer address. Takes time in
+    /// proportion to the most connections so far.
     pub fn released(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, Info)> {
         let released = self
             .tcp
@@ -172,8 +172,8 @@ impl Stack {
         })
     }
 
-    /// What remains of connections that this side closed first, by the same addresses.
-    /// Takes time in proportion to the most there ever were.
+    /// The TIME-WAIT records, by local and peer address. Takes time in proportion to the most
+    /// records so far.
     pub fn time_waits(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, Timer)> {
         self.tcp.time_waits.iter().map(|record| {
             let timer = Timer {

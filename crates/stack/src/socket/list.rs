@@ -1,4 +1,4 @@
-//! What there is, for those who look in from outside.
+//! Lists open sockets, for `toehold sockets` and for `bind`.
 
 use core::net::SocketAddr;
 
@@ -8,8 +8,8 @@ use crate::tcp::{State, flag};
 use crate::tuple::FourTuple;
 
 impl Stack {
-    /// Every listener, and every connection that a program holds. Takes time in
-    /// proportion to the most there ever were.
+    /// Every listener, and every connection that a program holds. Takes time in proportion to the
+    /// most sockets so far.
     pub fn sockets(&self) -> impl Iterator<Item = Event> {
         let tcp = &self.tcp;
         let held = tcp.pcbs.iter_live().filter(|(_, pcb)| !pcb.has(flag::RELEASED));
@@ -17,9 +17,10 @@ impl Stack {
         tcp.open_listeners().map(Event::Listener).chain(connections)
     }
 
-    /// Whether a connection has a port, one in TIME-WAIT included, so that no socket may be bound there: as in the
-    /// kernel, both must have said otherwise (SO_REUSEADDR), which is not known of one in TIME-WAIT. An address of
-    /// zeroes stands for all of its family. Takes time in proportion to the most connections there ever were.
+    /// Whether a connection, possibly in TIME-WAIT, prevents a socket from binding to an address
+    /// and port. As in the kernel, both sides must have set SO_REUSEADDR to share; a TIME-WAIT
+    /// record counts as if it had not. An unspecified address stands for all of its family. Takes
+    /// time in proportion to the most connections so far.
     pub fn is_port_taken(&self, local: SocketAddr, reuses: bool) -> bool {
         let (ip, port) = (local.ip(), local.port());
         let has = |tuple: &FourTuple| {
@@ -34,7 +35,7 @@ impl Stack {
             || (!reuses && tcp.time_waits.iter().any(|record| has(&record.tuple)))
     }
 
-    /// Most connections that may wait for the listener's program, less one.
+    /// The listener's backlog: one less than the most connections in its accept queue.
     ///
     /// # Errors
     ///

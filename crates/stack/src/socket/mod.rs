@@ -1,6 +1,5 @@
-//! What a program sees of the stack: names of connections and listeners,
-//! their settings, errors and readiness. The calls themselves are methods of
-//! [`crate::Stack`], in the files beside this one.
+//! The program's view of the stack: ids of connections and listeners, their settings, errors and
+//! readiness. The calls are methods of [`crate::Stack`], in the files of this folder.
 
 mod calls;
 mod channel;
@@ -45,11 +44,11 @@ pub enum Event {
 }
 
 impl Event {
-    /// In [`Event::word`]: it names a listener. Indices have fewer bits.
+    /// Bit of [`Event::word`] for a listener; indices have fewer bits.
     const LISTENER: u64 = 1 << 31;
 
-    /// The connection or listener as a word, for tables in shared memory. Never 0:
-    /// generations begin at 1.
+    /// The connection or listener as a word, for tables in shared memory. Never 0: generations
+    /// begin at 1.
     #[inline]
     pub fn word(self) -> u64 {
         match self {
@@ -58,7 +57,7 @@ impl Event {
         }
     }
 
-    /// The connection or listener a word stands for; there may be none such any more.
+    /// The connection or listener of a word; it may no longer exist.
     #[inline]
     pub fn from_word(word: u64) -> Self {
         let generation = (word >> 32) as u32;
@@ -71,30 +70,30 @@ impl Event {
     }
 }
 
-/// What has changed about a connection or listener: what it may be ready for that it was
-/// not ready for before, or for more of what it was.
+/// Changes of a connection or listener. Each names an operation that may succeed now and did not
+/// before, or that may do more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Change(pub(crate) u8);
 
 impl Change {
-    /// Nothing: somebody who waits for the connection was in another one's way.
+    /// No change: a thread that waits for the connection was blocked by another thread.
     pub const NOTHING: Change = Change(0);
-    /// There are more data, or more connections to accept.
+    /// More data, or more connections to accept.
     pub const DATA: Change = Change(1);
-    /// There is room, after it was missing.
+    /// Room became available after it was missing.
     pub const ROOM: Change = Change(2);
-    /// It was connected, one of its directions was closed, or it has failed.
+    /// The connection was established, was closed in one direction, or failed.
     pub const STATE: Change = Change(4);
     /// Urgent data were announced.
     pub const URGENT: Change = Change(8);
 
-    /// Whether it is one of these, or several.
+    /// Whether this contains one of `changes`.
     #[inline]
     pub const fn is_among(self, changes: Change) -> bool {
         self.0 & changes.0 != 0
     }
 
-    /// Both.
+    /// The union of two sets of changes.
     #[must_use]
     #[inline]
     pub const fn and(self, other: Change) -> Change {
@@ -102,29 +101,30 @@ impl Change {
     }
 }
 
-/// What a connection is ready for, as `poll(2)` would tell.
+/// The readiness of a connection, as `poll(2)` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// Data, the end of the stream or an error can be read.
     pub readable: bool,
     /// Data can be written, or writing fails at once.
     pub writable: bool,
-    /// Urgent data wait.
+    /// Urgent data are pending.
     pub urgent: bool,
-    /// The peer will send no more.
+    /// The peer will send no more data.
     pub read_closed: bool,
-    /// Both directions are over.
+    /// Both directions are closed.
     pub hang_up: bool,
     /// An error is pending.
     pub error: bool,
-    /// Urgent data have been announced since somebody last asked for that, see
-    /// [`Stack::take_announcement`](crate::Stack::take_announcement). No call of `poll(2)` tells.
+    /// Urgent data have been announced since the last call of
+    /// [`Stack::take_announcement`](crate::Stack::take_announcement). `poll(2)` has no such event.
     pub announced: bool,
 }
 
 macro_rules! socket_errors {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal => $text:literal,)+) => {
-        /// Why a call on a connection or listener failed. The names follow errno's.
+        /// Reasons for the failure of a call on a connection or listener. The names follow those of
+        /// errno.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
         #[repr(u8)]
         pub enum SocketError { $($(#[doc = $doc])+ #[error($text)] $name = $code,)+ }
@@ -138,7 +138,7 @@ macro_rules! socket_errors {
 }
 
 socket_errors! {
-    /// EAGAIN: nothing to do right now.
+    /// EAGAIN: the call would block.
     WouldBlock = 1 => "the operation would block",
     /// ENOTCONN.
     NotConnected = 2 => "the socket is not connected",
@@ -146,19 +146,19 @@ socket_errors! {
     ConnectionRefused = 3 => "connection refused",
     /// ECONNRESET: the peer reset the connection.
     ConnectionReset = 4 => "connection reset by peer",
-    /// ETIMEDOUT: no answer within the limits.
+    /// ETIMEDOUT: the peer did not answer in time.
     TimedOut = 5 => "connection timed out",
-    /// EHOSTUNREACH: no way to the peer, or it does not answer for its hardware address.
+    /// EHOSTUNREACH: no route to the peer, or its hardware address cannot be resolved.
     HostUnreachable = 6 => "no route to host",
     /// ENETUNREACH: this node has no address or route for that family or network.
     NetworkUnreachable = 7 => "network is unreachable",
-    /// EPIPE: this side has shut down sending, or the connection is over.
+    /// EPIPE: this side has shut down sending, or the connection has ended.
     BrokenPipe = 8 => "broken pipe",
     /// EADDRINUSE.
     AddressInUse = 9 => "address already in use",
     /// EADDRNOTAVAIL: not an address of this node, or no port is left.
     AddressNotAvailable = 10 => "cannot assign the requested address",
-    /// ENOBUFS: context or payload memory is out.
+    /// ENOBUFS: context or payload memory ran out.
     OutOfMemory = 11 => "the node's memory for connections is used up",
     /// EINVAL.
     InvalidInput = 12 => "invalid argument",
@@ -168,16 +168,16 @@ socket_errors! {
     InProgress = 14 => "the connection is being set up",
     /// ECONNABORTED: the program or the node gave the connection up.
     ConnectionAborted = 15 => "connection aborted",
-    /// EBADF: no such connection or listener (any more).
+    /// EBADF: the connection or listener does not exist (any more).
     NotFound = 16 => "no such socket",
-    /// EPROTO, and other answers of the network that fit nothing else.
+    /// EPROTO: a network error without a better match.
     Protocol = 17 => "protocol error",
     /// EACCES: prohibited by a router or firewall.
     Prohibited = 18 => "communication prohibited",
-    /// EAGAIN: another thread copies bytes of that direction along the connection's
-    /// channel, for a moment. Whoever waits for the connection is told when it is done.
+    /// EAGAIN: another thread is copying bytes of that direction along the connection's channel.
+    /// Threads that wait for the connection are woken when it is done.
     Taken = 19 => "another thread uses the socket",
-    /// EHOSTDOWN: a router knows of no such host.
+    /// EHOSTDOWN: a router reports no such host.
     HostDown = 20 => "host is down",
     /// ENONET: the network has cut this node off.
     NotOnNetwork = 21 => "machine is not on the network",
@@ -201,41 +201,41 @@ pub(crate) mod setting {
     pub(crate) const MORE_ANNOUNCED: u32 = 1 << 8;
     /// Opened early (RFC 7413): the SYN-ACK is not acknowledged yet.
     pub(crate) const FAST_OPEN: u32 = 1 << 9;
-    /// The SYN-ACK brings a Fast Open cookie.
+    /// The SYN-ACK carries a Fast Open cookie.
     pub(crate) const FAST_OPEN_COOKIE: u32 = 1 << 10;
-    /// … in the option's experimental form.
+    /// The Fast Open cookie has the option's experimental form.
     pub(crate) const FAST_OPEN_EXPERIMENT: u32 = 1 << 11;
-    /// It has a channel, see [`crate::tcp::Pcb::channel`].
+    /// The connection has a channel, see [`crate::tcp::Pcb::channel`].
     pub(crate) const CHANNEL: u32 = 1 << 12;
-    /// The program has chosen how many bytes are queued.
+    /// The program has chosen the send buffer.
     pub(crate) const SEND_BUFFER_CHOSEN: u32 = 1 << 13;
-    /// The same of those received.
+    /// The program has chosen the receive buffer.
     pub(crate) const RECEIVE_BUFFER_CHOSEN: u32 = 1 << 14;
-    /// Others that say so too may listen at the same address and port (SO_REUSEPORT).
+    /// Other sockets with this option may listen at the same address and port (SO_REUSEPORT).
     pub(crate) const REUSE_PORT: u32 = 1 << 15;
     /// The SYN waits for the first bytes, if the server's cookie is known (TCP_FASTOPEN_CONNECT).
     pub(crate) const FAST_OPEN_CONNECT: u32 = 1 << 16;
     /// Data in a SYN need no cookie (TCP_FASTOPEN_NO_COOKIE).
     pub(crate) const FAST_OPEN_NO_COOKIE: u32 = 1 << 17;
-    /// Acknowledgements wait for data to go with, that of a SYN-ACK as well: the program has
+    /// Acknowledgements wait for data to carry them, including that of a SYN-ACK: the program has
     /// asked for that.
     pub(crate) const LATE_ACK: u32 = 1 << 18;
-    /// What has changed since those who wait were last told, a [`super::Change`].
+    /// Changes since waiting threads were last woken, a [`super::Change`].
     pub(crate) const CHANGED: u32 = 0b1111 << CHANGED_SHIFT;
     pub(crate) const CHANGED_SHIFT: u32 = 19;
-    /// Urgent data have been announced since somebody last asked for that.
+    /// Urgent data have been announced since the last query.
     pub(crate) const URGENT_ANNOUNCED: u32 = 1 << 23;
-    /// Somebody does, and nobody reads past a mark before.
+    /// A process receives SIGURG, and no thread reads past the mark before the signal.
     pub(crate) const OWNED: u32 = 1 << 24;
-    /// Congestion control by RFC 5681, and not by RFC 9438.
+    /// Congestion control is NewReno (RFC 5681) instead of CUBIC (RFC 9438).
     pub(crate) const RENO: u32 = 1 << 25;
-    /// Something is not as the stack's configuration has it, see [`super::Tuning`].
+    /// A setting differs from the stack's configuration, see [`super::Tuning`].
     pub(crate) const TUNED: u32 = 1 << 26;
-    /// It has been counted what was sent and received, see `crate::tcp::aside`.
+    /// Segments sent and received were counted, see `crate::tcp::aside`.
     pub(crate) const TALLIED: u32 = 1 << 27;
     /// The timeout stays backed off until a round trip is measured.
     pub(crate) const BACKOFF_KEPT: u32 = 1 << 30;
-    /// What a connection keeps here for itself; no new one begins with it.
+    /// Bits that belong to one connection; new connections begin without them.
     pub(crate) const INTERNAL: u32 = MORE_ANNOUNCED
         | BACKOFF_KEPT
         | FAST_OPEN
@@ -248,7 +248,7 @@ pub(crate) mod setting {
         | TALLIED;
 }
 
-/// A socket's settings; a listener's are inherited by what it accepts.
+/// A socket's settings. Accepted connections inherit those of their listener.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Settings {
@@ -264,18 +264,18 @@ impl core::ops::Deref for Settings {
     }
 }
 
-/// The settings that control blocks have room for.
+/// The settings stored in control blocks.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct CommonSettings {
     pub(crate) bits: u32,
-    /// Bytes not yet sent above which there is no room to queue more; 0: no such mark.
+    /// Unsent bytes above which there is no room to queue more; 0: no mark.
     pub(crate) unsent_low_water: u32,
-    /// Bytes.
+    /// Limit of the send queue, bytes.
     pub(crate) send_buffer: u32,
-    /// Bytes.
+    /// Limit of the receive queue, bytes.
     pub(crate) receive_buffer: u32,
-    /// Milliseconds; 0: by the number of retries.
+    /// User timeout in milliseconds; 0: the number of retries decides.
     pub(crate) user_timeout_ms: u32,
     /// Seconds of idleness before the first probe.
     pub(crate) keepalive_idle_s: u16,
@@ -288,7 +288,7 @@ pub struct CommonSettings {
     pub(crate) keepalive_probes: u8,
     /// Bits of the traffic class above ECN's two.
     pub(crate) traffic_class: u8,
-    /// From how many bytes on there is something to read, 0 being one; with the highest bit, KiB.
+    /// Bytes from which on the socket is readable, 0 meaning 1. With the highest bit set, in KiB.
     read_low_water: u16,
 }
 
@@ -335,7 +335,8 @@ impl CommonSettings {
         }
     }
 
-    /// Rounded down beyond 32 KiB: who waits for more than there will be waits for ever.
+    /// Rounds down beyond 32 KiB: a thread that waits for more than the buffer holds would wait for
+    /// ever.
     pub(crate) fn set_read_low_water(&mut self, bytes: u32) {
         self.read_low_water = match bytes {
             ..=0x7fff => bytes as u16,
@@ -363,29 +364,29 @@ impl CommonSettings {
     }
 }
 
-/// How a program sends.
+/// Flags of a program's send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendFlags {
     /// The last byte is urgent (MSG_OOB).
     pub urgent: bool,
-    /// More follows at once (MSG_MORE).
+    /// More data follow at once (MSG_MORE).
     pub more: bool,
-    /// A record ends here (MSG_EOR): no segment holds bytes of this and of the
-    /// next send. Where the node has no memory left to note that, segments are
+    /// A record ends here (MSG_EOR): no segment holds bytes of this and of the next send. If the
+    /// node has no memory left to note that, segments are filled as usual; the bytes are the same.
     /// filled as ever; the bytes are the same.
     pub end_of_record: bool,
 }
 
-/// How a program receives.
+/// Flags of a program's receive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReceiveFlags {
-    /// Leave the bytes in the queue (MSG_PEEK).
+    /// Leaves the bytes in the queue (MSG_PEEK).
     pub peek: bool,
-    /// Take the urgent byte (MSG_OOB).
+    /// Takes the urgent byte (MSG_OOB).
     pub urgent: bool,
 }
 
-/// Which directions a program shuts.
+/// The directions that a program shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shutdown {
     /// Receiving.
@@ -396,14 +397,14 @@ pub enum Shutdown {
     Both,
 }
 
-/// Where the bytes of one connection may go straight from the link, because
-/// its program waits for them: receive placement.
+/// The buffer of a waiting program, into which in-order bytes of its connection go straight from
+/// the link.
 #[derive(Debug)]
 pub struct Placement<'a> {
-    /// The connection whose program waits.
+    /// The connection for which the program waits.
     pub connection: ConnectionId,
     /// The program's buffer.
     pub buffer: &'a mut [u8],
-    /// How much of it is filled.
+    /// Bytes of the buffer that are filled.
     pub filled: usize,
 }

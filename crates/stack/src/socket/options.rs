@@ -1,4 +1,4 @@
-//! Options of a socket.
+//! Socket options.
 
 use core::time::Duration;
 
@@ -9,23 +9,24 @@ use crate::config::CongestionAlgorithm;
 use crate::tcp::flag;
 use crate::time::Instant;
 
-/// The smallest buffers that programs can ask for, in bytes: the halves of Linux's, which counts
-/// there what it needs besides.
+/// The smallest buffers that programs can ask for, in bytes. They are half of Linux's, which
+/// includes its overhead.
 const LEAST_SEND_BUFFER: u32 = 4608 / 2;
 
-/// The longest that a buffer may be that a program asks for.
+/// The longest buffer that a program can ask for, in bytes.
 const MOST_BUFFER: u32 = 16 << 20;
 
-/// The longest that one may be of a program that may do what it wants: the largest window (RFC 7323 section 2.3).
+/// The longest buffer of a privileged program, in bytes: the largest window (RFC 7323 section 2.3).
 const MOST_FORCED_BUFFER: u32 = 1 << 30;
 
-/// The smallest window that a program can ask for, as on Linux.
+/// The smallest window that a program can ask for, in bytes, as on Linux.
 const LEAST_WINDOW_CLAMP: u32 = 2304 / 2;
 
-/// What a program can ask the longest retransmission timeout to be within, in milliseconds, as on Linux.
+/// Bounds of a program's longest retransmission timeout, in milliseconds, as on Linux.
 const RTO_MAX_MS: [u32; 2] = [1000, 120_000];
 
-/// The longest shortest retransmission timeout, and the longest delay of an acknowledgement, in microseconds.
+/// Upper bound of a program's shortest retransmission timeout and longest acknowledgement delay, in
+/// microseconds.
 const MOST_DELAY_US: u32 = 200_000;
 const LEAST_RECEIVE_BUFFER: u32 = 2304 / 2;
 
@@ -46,7 +47,7 @@ pub enum SocketOption {
     KeepaliveInterval(Duration),
     /// TCP_KEEPCNT, 1–127.
     KeepaliveProbes(u8),
-    /// TCP_USER_TIMEOUT; whole milliseconds; zero: by the number of retries.
+    /// TCP_USER_TIMEOUT; whole milliseconds; zero: the number of retries decides.
     UserTimeout(Duration),
     /// SO_LINGER; whole seconds. Zero resets at close.
     Linger(Option<Duration>),
@@ -54,8 +55,8 @@ pub enum SocketOption {
     UrgentInline(bool),
     /// SO_REUSEADDR.
     ReuseAddress(bool),
-    /// SO_REUSEPORT: listeners that all say so share an address and port, and the
-    /// connections that come to it.
+    /// SO_REUSEPORT: listeners that all set it share an address and port, and the connections to
+    /// it.
     ReusePort(bool),
     /// IPV6_V6ONLY.
     V6Only(bool),
@@ -64,12 +65,12 @@ pub enum SocketOption {
     /// SO_RCVBUF in bytes; bounded to 2 KiB–16 MiB. Before the handshake it also
     /// sets the window scale.
     ReceiveBuffer(u32),
-    /// TCP_NOTSENT_LOWAT in bytes: a connection is writable while less than half
-    /// of that is queued and unsent. 0: whatever the send buffer holds.
+    /// TCP_NOTSENT_LOWAT in bytes: a connection is writable while less than half of that is queued
+    /// and unsent. 0: the send buffer decides.
     UnsentLowWater(u32),
-    /// SO_RCVLOWAT in bytes, from 32 KiB on in whole KiB: from how many on there is
-    /// something to read. At most what the receive buffer holds, which grows to twice that if
-    /// its length was not chosen.
+    /// SO_RCVLOWAT in bytes, from 32 KiB on in whole KiB: the number of bytes from which on the
+    /// socket is readable. It is bounded by the receive buffer, which grows to twice that unless
+    /// the program has chosen its length.
     ReceiveLowWater(u32),
     /// TCP_MAXSEG in bytes, 88–32767, or 0 for no bound; before the handshake.
     MaxSegment(u16),
@@ -79,37 +80,38 @@ pub enum SocketOption {
     TypeOfService(u8),
     /// IPV6_TCLASS, for packets of IPv6; the two ECN bits are the stack's.
     TrafficClassIpv6(u8),
-    /// IP_TTL: how many hops packets of IPv4 may take; 0: the stack's number.
+    /// IP_TTL: hop limit of IPv4 packets; 0: the stack's default.
     TimeToLive(u8),
-    /// IPV6_UNICAST_HOPS: how many hops packets of IPv6 may take; 0: the stack's number.
+    /// IPV6_UNICAST_HOPS: hop limit of IPv6 packets; 0: the stack's default.
     HopLimit(u8),
-    /// IP_MINTTL: packets of IPv4 with fewer hops left are dropped (RFC 5082).
+    /// IP_MINTTL: IPv4 packets with fewer hops left are dropped (RFC 5082).
     LeastTimeToLive(u8),
-    /// IPV6_MINHOPCOUNT: packets of IPv6 with fewer hops left are dropped (RFC 5082).
+    /// IPV6_MINHOPCOUNT: IPv6 packets with fewer hops left are dropped (RFC 5082).
     LeastHopLimit(u8),
-    /// IP_RECVERR: errors that the network reports of packets of IPv4 are pending errors of the connection, which goes
-    /// on.
-    ReportErrors(bool),
-    /// IPV6_RECVERR: errors that the network reports of packets of IPv6 are pending errors of the connection, which
+    /// IP_RECVERR: network errors about IPv4 packets become pending errors of the connection, which
     /// goes on.
+    ReportErrors(bool),
+    /// IPV6_RECVERR: network errors about IPv6 packets become pending errors of the connection,
+    /// which goes on.
     ReportErrorsIpv6(bool),
-    /// SO_MAX_PACING_RATE in bytes a second: data leave no faster. `None`, and 0: as the windows allow.
+    /// SO_MAX_PACING_RATE in bytes a second: data leave no faster. `None` and 0: no limit beyond
+    /// the windows.
     MaxPacingRate(Option<u64>),
     /// SO_SNDBUFFORCE in bytes; bounded to 1 GiB.
     ForcedSendBuffer(u32),
     /// SO_RCVBUFFORCE in bytes; bounded to 1 GiB.
     ForcedReceiveBuffer(u32),
-    /// SO_BUF_LOCK: whether the send and the receive buffer stay as they are.
+    /// SO_BUF_LOCK: whether the send and the receive buffer keep their sizes.
     BufferLock([bool; 2]),
-    /// TCP_SYNCNT: how often a SYN is repeated, 1–127.
+    /// TCP_SYNCNT: number of SYN retransmissions, 1–127.
     SynRetries(u8),
-    /// TCP_LINGER2 in seconds: how long a connection that no program holds stays in FIN-WAIT-2, at most 120. 0: as the
-    /// stack's configuration has it. Less: not at all.
+    /// TCP_LINGER2 in seconds: the longest stay in FIN-WAIT-2 after the program has closed, at most
+    /// 120. 0: the stack's configuration decides. Negative: no stay.
     FinWait2(i32),
-    /// TCP_WINDOW_CLAMP in bytes: the largest window that is advertised. 0: as the buffer allows.
+    /// TCP_WINDOW_CLAMP in bytes: the largest window that is advertised. 0: the buffer decides.
     WindowClamp(u32),
-    /// TCP_THIN_LINEAR_TIMEOUTS: a stream with fewer than four segments in flight repeats them six times before the
-    /// timeout grows.
+    /// TCP_THIN_LINEAR_TIMEOUTS: a stream with fewer than four segments in flight retransmits six
+    /// times before the timeout grows.
     ThinLinearTimeouts(bool),
     /// TCP_RTO_MAX_MS: the longest retransmission timeout in milliseconds, 1000–120000.
     LongestTimeout(u32),
@@ -117,25 +119,25 @@ pub enum SocketOption {
     ShortestTimeout(u32),
     /// TCP_DELACK_MAX_US: the longest delay of an acknowledgement in microseconds, 1–200000.
     LongestAckDelay(u32),
-    /// TCP_FASTOPEN of a listener: how many connections may wait for the end of
-    /// their handshake that were opened by a SYN with data and a cookie (RFC
-    /// 7413). Such data may arrive twice, so that this is for programs to which
-    /// that does not matter. 0: none.
+    /// TCP_FASTOPEN of a listener: the most connections, opened by a SYN with data and a cookie
+    /// (RFC 7413), whose handshake is incomplete. Such data may arrive twice, so the option is for
+    /// programs that tolerate it. 0: none.
     FastOpen(u32),
-    /// TCP_FASTOPEN_CONNECT: `connect` is done at once if the server's Fast Open cookie is known, and the SYN leaves with
-    /// the first bytes (RFC 7413); else it asks the server for a cookie.
+    /// TCP_FASTOPEN_CONNECT: `connect` returns at once if the server's Fast Open cookie is known,
+    /// and the SYN leaves with the first bytes (RFC 7413). Otherwise the SYN asks the server for a
+    /// cookie.
     FastOpenConnect(bool),
-    /// TCP_FASTOPEN_NO_COOKIE: data in a SYN need no cookie, neither to be sent nor to be taken. It is for networks in
-    /// which every address is its owner's.
+    /// TCP_FASTOPEN_NO_COOKIE: data in a SYN need no cookie, in either direction. It is for
+    /// networks in which source addresses cannot be forged.
     FastOpenNoCookie(bool),
-    /// TCP_DEFER_ACCEPT of a listener, in seconds (tcp(7)): so long a connection has to bring data, or to end, before
-    /// it is accepted without. 0: it is accepted at once.
+    /// TCP_DEFER_ACCEPT of a listener, in seconds (tcp(7)): a connection is accepted once it has
+    /// data or has ended, or after this time. 0: it is accepted at once.
     DeferAccept(u32),
     /// TCP_CONGESTION.
     Congestion(CongestionAlgorithm),
 }
 
-/// Where in the pairs of [`Tuning`] the families' values stand.
+/// Index of a family's value in the pairs of [`Tuning`].
 const IPV4: usize = 0;
 const IPV6: usize = 1;
 
@@ -196,7 +198,7 @@ impl Settings {
         (self.tuning.pacing_rate > 0).then_some(self.tuning.pacing_rate)
     }
 
-    /// How these settings are those of a connection of a family.
+    /// These settings, as they apply to a connection of a family.
     pub(crate) fn of_family(mut self, is_ipv4: bool) -> Self {
         self.common.traffic_class = self.tuning.traffic_class[family(is_ipv4)];
         self
@@ -267,19 +269,20 @@ impl CommonSettings {
             SocketOption::Congestion(algorithm) => {
                 self.set(setting::RENO, algorithm == CongestionAlgorithm::Reno);
             }
-            // Of listeners only, see `Stack::set_listener_option`; connections are told that they have it.
+            // For listeners only, see `Stack::set_listener_option`; on connections it has no
+            // effect.
             SocketOption::DeferAccept(_) => {}
             _ => return Err(SocketError::InvalidInput),
         }
         Ok(())
     }
 
-    /// Whether a listener at `[::]` is for IPv6 only.
+    /// Whether a listener at `[::]` accepts IPv6 only.
     pub fn v6_only(&self) -> bool {
         self.has(setting::V6_ONLY)
     }
 
-    /// The bound of the segment size that the program has set (TCP_MAXSEG); 0: none.
+    /// The program's bound of the segment size (TCP_MAXSEG); 0: none.
     pub fn max_segment(&self) -> u16 {
         self.max_segment
     }
@@ -324,7 +327,7 @@ impl CommonSettings {
         self.has(setting::URGENT_INLINE)
     }
 
-    /// Whether an address in TIME-WAIT may be used again.
+    /// Whether an address in TIME-WAIT may be bound again.
     pub fn reuse_address(&self) -> bool {
         self.has(setting::REUSE_ADDRESS)
     }
@@ -339,12 +342,12 @@ impl CommonSettings {
         self.read_low_water()
     }
 
-    /// Whether the send and the receive buffer stay as they are (SO_BUF_LOCK).
+    /// Whether the send and the receive buffer keep their sizes (SO_BUF_LOCK).
     pub fn buffer_lock(&self) -> [bool; 2] {
         [setting::SEND_BUFFER_CHOSEN, setting::RECEIVE_BUFFER_CHOSEN].map(|lock| self.has(lock))
     }
 
-    /// The congestion control's name, as TCP_CONGESTION has it.
+    /// The congestion control's name in TCP_CONGESTION.
     pub fn congestion_name(&self) -> &'static str {
         match self.algorithm() {
             CongestionAlgorithm::Cubic => "cubic",
@@ -352,7 +355,7 @@ impl CommonSettings {
         }
     }
 
-    /// How long a close waits for what is queued, if at all.
+    /// The longest wait of a close for queued bytes, if any.
     pub fn linger(&self) -> Option<Duration> {
         self.has(setting::LINGER)
             .then(|| Duration::from_secs(self.linger_s.into()))
@@ -363,7 +366,7 @@ impl CommonSettings {
         self.send_buffer
     }
 
-    /// Unsent bytes above which there is no room to queue more; 0: no such mark.
+    /// Unsent bytes above which there is no room to queue more; 0: no mark.
     pub fn unsent_low_water(&self) -> u32 {
         self.unsent_low_water
     }
@@ -373,7 +376,8 @@ impl CommonSettings {
         self.receive_buffer
     }
 
-    /// How long data may stay unacknowledged; zero: by the number of retries.
+    /// The longest time for which data may stay unacknowledged; zero: the number of retries
+    /// decides.
     pub fn user_timeout(&self) -> Duration {
         Duration::from_millis(self.user_timeout_ms.into())
     }
@@ -413,7 +417,7 @@ impl Stack {
         match option {
             SocketOption::NoDelay(true) | SocketOption::Cork(false) => {
                 if pcb.unsent() > 0 {
-                    // What is queued goes out now, even if it stays corked (tcp(7)).
+                    // Queued data go out now, even if the socket stays corked (tcp(7)).
                     pcb.set(flag::PROBE);
                 }
                 self.tcp.mark_ready(index);

@@ -1,13 +1,12 @@
-//! Urgent data as a program sees them: the byte out of line, the mark where it stands in the
-//! stream, and who is signalled that there are some.
+//! Urgent data: the byte out of line, its mark in the stream, and the signal to the program.
 
 use super::{Change, ConnectionId, ReceiveFlags, SocketError, setting};
 use crate::Stack;
 use crate::tcp::{Pcb, flag, urgent_state};
 
 impl Stack {
-    /// Steps over an urgent byte that is read out of line; returns how many
-    /// bytes lie before the next mark. 0: somebody is to be told of it first.
+    /// Steps over an urgent byte that is read out of line. Returns the number of bytes before the
+    /// next mark. 0: the program must be signalled first.
     pub(super) fn skip_urgent(&mut self, index: u32, peek: bool) -> usize {
         let tcp = &mut self.tcp;
         let pcb = &mut tcp.pcbs[index];
@@ -73,7 +72,7 @@ impl Stack {
         Ok(self.mark(id)? == Some(0))
     }
 
-    /// How many bytes are to be read before the urgent one.
+    /// The number of bytes to read before the urgent one.
     ///
     /// # Errors
     ///
@@ -87,9 +86,9 @@ impl Stack {
         Ok(is_ahead.then(|| pcb.rcv_up.distance(head) as usize))
     }
 
-    /// Says whether somebody takes announcements of urgent data (SIGURG), those that are made from
-    /// the first time on. Nobody reads past a mark before its own was taken: as in Linux, where
-    /// the signal interrupts who waits to read.
+    /// Sets whether a process receives SIGURG for urgent data from now on. If so, no thread reads
+    /// past a mark before the announcement was taken. This matches Linux, where the signal
+    /// interrupts a blocked reader.
     ///
     /// # Errors
     ///
@@ -105,14 +104,14 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether it was said so.
+    /// Whether a process receives SIGURG, as last set.
     #[inline]
     pub fn is_owned(&self, id: ConnectionId) -> bool {
         let index = self.tcp.resolve(id);
         index.is_ok_and(|index| self.tcp.pcbs[index].settings.has(setting::OWNED))
     }
 
-    /// Whether urgent data have been announced since this was last asked.
+    /// Whether urgent data have been announced since the last call.
     ///
     /// # Errors
     ///
@@ -146,8 +145,8 @@ impl Stack {
     }
 }
 
-/// Of so many bytes that a program has not read, those at the head that it does not read: an
-/// urgent byte out of line.
+/// Of `unread` bytes, the number at the head that the program does not read: an urgent byte out of
+/// line.
 #[inline]
 pub(super) fn hidden(pcb: &Pcb, unread: usize) -> usize {
     let stands = [urgent_state::HERE, urgent_state::TAKEN].contains(&pcb.urgent_state);
