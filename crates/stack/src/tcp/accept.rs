@@ -1,5 +1,4 @@
-//! What listeners do: SYNs, the backlog, SYN cookies, and the queue of connections
-//! that wait to be accepted.
+//! Listeners: SYNs, the backlog, SYN cookies, and the accept queue.
 
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{Flags, Options};
@@ -104,7 +103,7 @@ impl Tcp {
         &mut self.listeners[index as usize].settings
     }
 
-    /// The hops that segments for a listener have to have left.
+    /// The least hops left of segments for a listener.
     pub(super) fn least_hops(&self, index: u32, tuple: &FourTuple) -> u8 {
         self.listeners[index as usize].settings.tuning.least_hops[family(tuple.local.is_ipv4())]
     }
@@ -120,8 +119,8 @@ impl Tcp {
         self.scatter(index);
     }
 
-    /// What waited at a listener that is closed goes to one of those that it shared its port
-    /// with; it is reset if there are none.
+    /// Moves the waiting connections of a closed listener to another listener at its address and
+    /// port. Without one, resets them.
     pub(super) fn scatter(&mut self, index: u32) {
         let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(connection) = self.pop_accepted(index) {
@@ -154,7 +153,7 @@ impl Tcp {
         self.detach_fast_open(index);
     }
 
-    /// Who has a connection of a listener that is closed.
+    /// The listener that takes over a connection of a closed listener.
     fn heir_of(&self, closed: u32, connection: u32) -> Option<u32> {
         let listener = &self.listeners[closed as usize];
         let tuple = &self.pcbs[connection].tuple;
@@ -171,7 +170,8 @@ impl Tcp {
         self.enqueue_accepted(heir, connection);
     }
 
-    /// The listener for a tuple's local end: exact before that of the family before any.
+    /// The listener for a tuple's local end. An exact match comes before one for the family, and
+    /// that before one for both families.
     pub(super) fn find_listener(&self, tuple: &FourTuple) -> Option<u32> {
         let (address, port) = (tuple.local, tuple.local_port);
         let found = self
@@ -188,9 +188,9 @@ impl Tcp {
         }
     }
 
-    /// Of the listeners that share an address and port, or of those of them that are preferred, if
-    /// any are, the one that a connection is for: the same for every segment of its handshake, as
-    /// long as none comes or goes.
+    /// Chooses a listener among those that share an address and port, or among the preferred ones
+    /// if there are any. The choice is the same for every segment of a handshake, as long as no
+    /// listener comes or goes.
     #[cold]
     fn one_that_shares(&self, one: &Listener, tuple: &FourTuple) -> Option<u32> {
         let sharing = |preferred: bool| {
@@ -207,7 +207,7 @@ impl Tcp {
         sharing(preferred).nth(chosen)
     }
 
-    /// How many listeners there are for connections to an address and port.
+    /// The number of listeners for an address and port.
     pub(crate) fn listeners_at(&self, address: Address, port: u16) -> usize {
         self.listeners_on(port)
             .filter(|&index| self.listeners[index as usize].takes(address, port))
@@ -218,7 +218,7 @@ impl Tcp {
     fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> + '_ {
         let first = self.listener_buckets[bucket_of(port)].checked_sub(1);
         let next = |&i: &u32| self.listeners[i as usize].bucket_next.checked_sub(1);
-        // Memory that somebody else has written to may bend the chain into a ring.
+        // Another process may have damaged the memory, so that the chain has a cycle.
         std::iter::successors(first, next).take(self.listeners.len())
     }
 
@@ -246,12 +246,12 @@ impl Tcp {
         self.find_listener(tuple).is_some()
     }
 
-    /// How many connections wait to be accepted.
+    /// The number of connections in the accept queue.
     pub(crate) fn accept_queue_len(&self, index: u32) -> u32 {
         self.listeners[index as usize].queue_len
     }
 
-    /// The oldest connection that waits to be accepted.
+    /// The oldest connection in the accept queue.
     pub(crate) fn first_waiting(&self, index: u32) -> Option<ConnectionId> {
         let first = self.listeners[index as usize].queue_head;
         (first != NONE).then(|| self.connection_id(first))
@@ -261,7 +261,7 @@ impl Tcp {
         self.listeners[index as usize].backlog
     }
 
-    /// Every listener there is.
+    /// Every open listener.
     pub(crate) fn open_listeners(&self) -> impl Iterator<Item = ListenerId> {
         let listeners = self.listeners.iter().zip(0..);
         let open = listeners.filter(|(listener, _)| listener.is_open());
@@ -271,7 +271,7 @@ impl Tcp {
         })
     }
 
-    /// Takes the oldest connection that waits.
+    /// Takes the oldest connection from the accept queue.
     pub(crate) fn accept(&mut self, index: u32) -> Result<ConnectionId, SocketError> {
         let connection = self.pop_accepted(index).ok_or(SocketError::WouldBlock)?;
         Ok(self.connection_id(connection))
@@ -297,8 +297,8 @@ impl Tcp {
         Some(connection)
     }
 
-    /// A segment for a listener's port. False: it is the kernel's to take, which may have
-    /// a connection with that port, from before there was a listener.
+    /// Handles a segment for a listener's port. Returns `false` if the segment is the kernel's. The
+    /// kernel may have a connection with that port from before the listener.
     //= RFC 9293 §3.10.7.2 (LISTEN)
     pub(super) fn listen_input(
         &mut self,
@@ -351,7 +351,7 @@ impl Tcp {
     fn half_open(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
         let mut pcb = self.passive_pcb(cx, listener, segment, &segment.options);
         //= RFC 3168 §6.1.1 (an offer of ECN is ECE and CWR on the SYN)
-        // A SYN is never marked: a path that marks it says nothing of congestion with its marks.
+        // A SYN is never marked: the marks of a path that marks it say nothing about congestion.
         let offers = segment.has(Flags::ECE) && segment.has(Flags::CWR) && !segment.congestion_experienced;
         if offers && self.config.ecn_accept {
             pcb.set(flag::ECN);
@@ -418,8 +418,8 @@ impl Tcp {
         Some(index)
     }
 
-    /// Whether an acknowledgement in SYN-RECEIVED is of this side's SYN; resets its
-    /// sender otherwise.
+    /// Whether an acknowledgement in SYN-RECEIVED covers this side's SYN. Otherwise resets its
+    /// sender.
     pub(super) fn acknowledges_syn(
         &mut self,
         cx: &mut Context<'_>,
@@ -436,7 +436,7 @@ impl Tcp {
         acceptable
     }
 
-    /// An acknowledgement in SYN-RECEIVED. True: the connection is established.
+    /// Handles an acknowledgement in SYN-RECEIVED. Returns `true` if the connection is established.
     pub(super) fn handshake_completes(
         &mut self,
         cx: &mut Context<'_>,
@@ -452,8 +452,8 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         let listener = pcb.listener;
         if listener != NONE && self.listeners[listener as usize].is_full() {
-            // The peer believes it is connected; it will repeat its data, or
-            // this side its SYN-ACK, until there is room.
+            // The peer considers the connection established. It retransmits its data, or this side
+            // its SYN-ACK, until there is room.
             cx.counters.tcp_listen_overflows += 1;
             return false;
         }
@@ -478,8 +478,8 @@ impl Tcp {
         true
     }
 
-    /// Defers what only ends a handshake, for a listener that wants data with it (TCP_DEFER_ACCEPT, tcp(7)):
-    /// the peer believes it is connected, and will bring some.
+    /// Defers the end of a handshake for a listener that wants data with it (TCP_DEFER_ACCEPT,
+    /// tcp(7)). The peer considers the connection established and will send data.
     fn defers(&mut self, index: u32, segment: &Segment<'_>) -> bool {
         let pcb = &self.pcbs[index];
         let brings = !segment.payload.is_empty() || segment.has(Flags::FIN);
@@ -490,18 +490,18 @@ impl Tcp {
         true
     }
 
-    /// So many timeouts a connection in SYN-RECEIVED is deferred.
+    /// The number of timeouts for which a connection in SYN-RECEIVED is deferred.
     pub(super) fn deferral(&self, index: u32) -> u32 {
         let pcb = &self.pcbs[index];
         match pcb.listener {
             NONE => 0,
-            // It is accepted already, or its peer has proved with a cookie that it waits.
+            // It is accepted already, or its peer returned a valid cookie.
             _ if pcb.is_fast_open() || pcb.syn_count == 0 => 0,
             listener => self.listeners[listener as usize].deferral,
         }
     }
 
-    /// From now on the listener's connections are deferred for so many seconds, as timeouts are.
+    /// Defers the listener's new connections for this many seconds, rounded to timeouts.
     pub(crate) fn set_deferral(&mut self, listener: u32, seconds: u32) {
         self.listeners[listener as usize].deferral = self.rto_bounds.timeouts_within(seconds);
     }
@@ -520,13 +520,13 @@ impl Tcp {
         self.mark_listener_event(listener);
     }
 
-    /// A half-open connection ends before it was established.
+    /// Counts the end of a half-open connection before it was established.
     pub(super) fn forget_half_open(&mut self, listener: u32) {
         let state = &mut self.listeners[listener as usize];
         state.half_open = state.half_open.saturating_sub(1);
     }
 
-    /// An acknowledgement for which there is no connection: the answer to a cookie?
+    /// Handles an acknowledgement without a connection, which may return a SYN cookie.
     fn cookie_input(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) -> bool {
         let sent_at = self.shard[0].cookie_sent_at;
         if !sent_at.is_set() || cx.now.nanos_since(sent_at) > super::syn_cookie::LIFETIME_NS {
@@ -544,7 +544,7 @@ impl Tcp {
             return true;
         }
         let mut pcb = self.passive_pcb(cx, listener, segment, &agreed);
-        // As far as the SYN-ACK has said.
+        // Up to the window that the SYN-ACK announced.
         pcb.rcv_adv = segment.seq + pcb.rcv_adv.after(pcb.rcv_nxt);
         pcb.rcv_nxt = segment.seq;
         pcb.last_ack_sent = segment.seq;
@@ -564,7 +564,7 @@ impl Tcp {
         true
     }
 
-    /// What the segment that brought the cookie back carries besides.
+    /// Handles the other contents of the segment that returned the cookie.
     fn finish_cookie(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         if !segment.payload.is_empty() || segment.has(Flags::FIN) {
             self.data_input(cx, index, segment, None);

@@ -1,5 +1,5 @@
-//! Whether a segment belongs to the connection at all: PAWS, the receive
-//! window, and the defences against blind attackers (RFC 5961).
+//! Acceptance of segments: PAWS, the receive window, and the defences against blind attackers (RFC
+//! 5961).
 
 use toehold_wire::tcp::Flags;
 
@@ -8,12 +8,13 @@ use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::SocketError;
 use crate::time::Instant;
 
-/// How long a remembered timestamp can be trusted: 24 days in milliseconds.
+/// The time for which a remembered timestamp is trusted: 24 days in milliseconds.
 //= RFC 7323 §5.5
 const PAWS_IDLE_MS: u32 = 24 * 24 * 3600 * 1000;
 
 impl Tcp {
-    /// Checks one to four of RFC 9293 §3.10.7.4. False: the segment was dealt with.
+    /// Makes checks one to four of RFC 9293 §3.10.7.4. Returns `false` if the segment needs no
+    /// further handling.
     pub(super) fn acceptable(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
         if !self.timestamp_acceptable(cx, index, segment) {
             return false;
@@ -52,8 +53,8 @@ impl Tcp {
         if !pcb.has(flag::TIMESTAMPS) {
             return true;
         }
-        // RFC 7323 §3.2 would have a segment without the option dropped. Hosts and
-        // middleboxes exist that leave it out, and Linux and BSD take what they send.
+        // RFC 7323 §3.2 drops a segment without the option. Some hosts and middleboxes omit it, and
+        // Linux and BSD accept their segments.
         let Some(timestamps) = segment.options.timestamps else {
             return true;
         };
@@ -74,8 +75,9 @@ impl Tcp {
         true
     }
 
-    /// Answers a segment that is out of place; of those without data, such as keepalive probes, a
-    /// bounded number a second of each connection, so that two confused ends cannot keep each other busy.
+    /// Answers an unexpected segment. Of those without data, such as keepalive probes, it answers a
+    /// bounded number a second per connection. Two confused ends therefore cannot keep each other
+    /// busy.
     //= RFC 9293 §3.8.4 (a keepalive probe is answered)
     fn acknowledge_stray(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         if segment.len() > 0 || self.answers_stray(cx.now, index) {
@@ -93,13 +95,13 @@ impl Tcp {
         }
     }
 
-    /// Takes one challenge acknowledgement out of this second's budget.
+    /// Takes one challenge acknowledgement from this second's budget.
     pub(super) fn challenge_allowed(&mut self, cx: &mut Context<'_>) -> bool {
         //= RFC 5961 §7 (throttling of challenge acknowledgements)
         let second = cx.now.0 / 1_000_000_000;
         if self.shard[0].challenge_second != second {
-            // The size of the budget varies, so that it cannot be measured from
-            // outside to find out about other connections (CVE-2016-5696).
+            // The budget varies, so that an attacker cannot measure it to learn about other
+            // connections (CVE-2016-5696).
             let rate = self.config.challenge_ack_rate;
             let half = u64::from(rate / 2);
             let budget = half + self.random() % (half + 1) + u64::from(rate % 2);
@@ -116,7 +118,7 @@ impl Tcp {
 
     fn reset_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         //= RFC 5961 §3.2 (only the exact next sequence number resets; elsewhere in the window: challenge)
-        // … and where the peer stands if segments before are missing, as on Linux.
+        // The peer's position also counts if earlier segments are missing, as on Linux.
         let highest = self.highest_kept(index);
         let pcb = &mut self.pcbs[index];
         if segment.seq != pcb.rcv_nxt && Some(segment.seq) != highest {
@@ -127,21 +129,22 @@ impl Tcp {
         let error = match pcb.state() {
             State::SynReceived if pcb.has(flag::PASSIVE) => None,
             State::CloseWait => Some(SocketError::BrokenPipe),
-            // Also after both have sent all: as in Linux, who waits for its own end to be acknowledged
-            // is told that it was not.
+            // Also after both ends have sent everything: as in Linux, a program that waits for the
+            // acknowledgement of its data learns that none came.
             _ => Some(SocketError::ConnectionReset),
         };
         self.note_fast_open_reset(cx.now, index);
         self.finish(index, error);
     }
 
-    /// A SYN where none belongs. True: go on with the segment's acknowledgement.
+    /// Handles a SYN within a connection. Returns `true` if the acknowledgement of the segment is
+    /// to be handled.
     fn syn_in_connection(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
         let pcb = &mut self.pcbs[index];
         if pcb.is_first_syn(segment) {
             if segment.has(Flags::ACK) {
                 //= RFC 9293 §3.5 (simultaneous open: the SYN-ACK acknowledges our SYN)
-                // Its SYN lies below the window and is acknowledged once more.
+                // The peer's SYN lies below the window and is acknowledged once more.
                 pcb.set(flag::ACK_NOW);
                 return true;
             }
@@ -152,7 +155,7 @@ impl Tcp {
         let is_half_open = pcb.state() == State::SynReceived && pcb.has(flag::PASSIVE);
         if is_half_open && !pcb.is_fast_open() {
             //= RFC 9293 §3.10.7.4 (fourth, SYN-RECEIVED after a passive open: back to LISTEN)
-            // As Linux does, the peer is told that its earlier attempt is over.
+            // As on Linux, the peer learns that its earlier attempt has ended.
             self.reply_reset(cx, segment);
             self.finish(index, None);
             return false;
@@ -183,16 +186,16 @@ impl Pcb {
     }
 }
 
-/// Whether any part of the segment may be of interest. Wider than RFC 9293's
-/// table at the left edge, where it takes what was not yet acknowledged, so
-/// that the acknowledgements on reordered segments count.
+/// Whether any part of the segment may matter. At the left edge this is wider than RFC 9293's
+/// table. It accepts bytes that were not yet acknowledged, so that acknowledgements on reordered
+/// segments count.
 fn in_window(pcb: &Pcb, segment: &Segment<'_>) -> bool {
     let end = segment.seq + segment.len();
     end.ge(pcb.last_ack_sent.min(pcb.rcv_nxt)) && segment.seq.le(pcb.rcv_adv.max(pcb.rcv_nxt))
 }
 
-/// Whether a segment is but an acknowledgement that a later one overtook on its way: there is
-/// nothing to answer, and no duplicate that its sender has to hear of.
+/// Whether a segment is a pure acknowledgement that a later one overtook. It needs no answer, and
+/// is no duplicate to report to its sender.
 fn is_overtaken_ack(pcb: &Pcb, segment: &Segment<'_>) -> bool {
     segment.len() == 0
         && segment.has(Flags::ACK)

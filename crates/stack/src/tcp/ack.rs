@@ -1,5 +1,4 @@
-//! Acknowledgements that arrive: what they free, what they teach, what state
-//! they end.
+//! Received acknowledgements: they free data, update estimates and end states.
 
 use toehold_shm::NONE;
 use toehold_wire::tcp::Seq;
@@ -11,7 +10,7 @@ use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::Change;
 use crate::time::Instant;
 
-/// What one acknowledgement brought.
+/// The results of one acknowledgement.
 #[derive(Default)]
 pub(super) struct Progress {
     /// Sequence space newly acknowledged cumulatively.
@@ -22,7 +21,7 @@ pub(super) struct Progress {
     pub(super) rtt_ns: Option<u64>,
     /// Segments that were sent more than once were acknowledged cumulatively.
     pub(super) repaired: bool,
-    /// The end of a segment that was retransmitted in vain: the peer had it (RFC 2883).
+    /// The end of a segment that was retransmitted needlessly: the peer had it (RFC 2883).
     pub(super) duplicate_end: Option<Seq>,
     /// A segment was delivered after others that were sent later.
     pub(super) reordered: bool,
@@ -34,7 +33,8 @@ pub(super) struct Progress {
 }
 
 impl Tcp {
-    /// The acknowledgement field of an acceptable segment. False: drop the segment.
+    /// Handles the acknowledgement field of an acceptable segment. Returns `false` if the segment
+    /// must be dropped.
     #[inline]
     pub(super) fn ack_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> bool {
         let pcb = &mut self.pcbs[index];
@@ -142,7 +142,7 @@ impl Tcp {
         cx.ip.confirm(cx.now, &path);
     }
 
-    /// This side's FIN is acknowledged.
+    /// Handles the acknowledgement of this side's FIN.
     fn fin_acknowledged(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &mut self.pcbs[index];
         match pcb.state() {
@@ -157,7 +157,7 @@ impl Tcp {
         }
     }
 
-    /// Tells congestion control of progress outside of recovery.
+    /// Reports progress outside of recovery to congestion control.
     #[inline]
     pub(super) fn grow_window(&mut self, cx: &Context<'_>, index: u32, progress: &Progress) {
         let pcb = &mut self.pcbs[index];
@@ -185,8 +185,8 @@ impl Tcp {
 }
 
 impl Pcb {
-    /// The lowest acknowledgement that the peer can have sent lately: one window below what is
-    /// acknowledged, and never of what was not sent.
+    /// The lowest acknowledgement number that the peer may have sent lately: one window below the
+    /// acknowledged data, and never below the first number sent.
     //= RFC 5961 §5.2 (SND.UNA - MAX.SND.WND <= SEG.ACK)
     pub(super) fn oldest_ack(&self) -> Seq {
         if self.bytes_acked < self.max_snd_wnd.into() {
@@ -196,8 +196,8 @@ impl Pcb {
         }
     }
 
-    /// Takes the peer's window if the segment is not older than what is known.
-    /// Whether it is another one now.
+    /// Takes the peer's window if the segment is not older than the last one. Returns whether the
+    /// window changed.
     //= RFC 9293 §3.10.7.4 (SND.WL1 and SND.WL2 keep old segments from updating the window)
     #[inline]
     pub(super) fn note_window(&mut self, segment: &Segment<'_>) -> bool {

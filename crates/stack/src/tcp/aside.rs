@@ -1,7 +1,7 @@
-//! What lies beside a control block: what few programs tune, and what is counted for those that ask (TCP_INFO).
+//! Records beside a control block: settings that few programs change, and counts for TCP_INFO.
 //!
-//! There is a record for each block, at the same index, which holds nothing until it is needed: a connection that has
-//! carried no data, and whose program has tuned nothing, does not touch it.
+//! Each block has a record at the same index, which is empty until needed. A connection without
+//! data and with default settings does not touch it.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -10,30 +10,30 @@ use super::{Pcb, State, Tcp, flag};
 use crate::socket::{Settings, Tuning, setting};
 use crate::time::Instant;
 
-/// Bytes a paced connection sends at once: as many as its rate makes of this time, as on Linux.
+/// A paced connection sends at once the bytes that its rate allows in this time, as on Linux.
 const PACED_BURST_NS: u64 = 1_000_000;
 
-/// Lateness of a driver that a paced connection makes up for.
+/// A paced connection makes up for at most this lateness of its driver.
 const PACED_CREDIT_NS: u64 = 2_000_000;
 
-/// A sample of the delivery rate is at least so long: one of a stack to itself takes no time.
+/// Shortest sample of the delivery rate: segments of a stack to itself take no time.
 const LEAST_SAMPLE_NS: u64 = 1000;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What holds back a connection that has something to send.
+/// The limit of a connection that has data to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Limit {
-    /// Nothing but congestion control.
+    /// Congestion control alone.
     None = 0,
     /// The peer's window.
     Window = 1,
-    /// The send buffer: the program waits for room, and nothing is left to be sent.
+    /// The send buffer: the program waits for room, and no data are left to send.
     Buffer = 2,
 }
 
-/// What is counted of a connection.
+/// Counts of a connection.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Tally {
@@ -43,22 +43,22 @@ pub(crate) struct Tally {
     pub(crate) data_segments_out: u32,
     pub(crate) bytes_retransmitted: u64,
     pub(crate) last_data_received: Instant,
-    /// When the present sample of the delivery rate began, and how much was acknowledged then.
+    /// The start of the present sample of the delivery rate, and the bytes acknowledged by then.
     rate_since: Instant,
     rate_from: u64,
-    /// The last sample: bytes, and the time that they took.
+    /// The last sample: its bytes, and its duration.
     pub(crate) rate_bytes: u64,
     pub(crate) rate_ns: u64,
     /// When the first of the segments in flight was sent.
     busy_since: Instant,
-    /// Time with segments in flight, in all.
+    /// Total time with segments in flight.
     busy_ns: u64,
     limited_since: Instant,
     window_limited_ns: u64,
     buffer_limited_ns: u64,
     /// A [`Limit`].
     limit: u32,
-    /// 1: the last sample ended since there was nothing more to send.
+    /// 1: the last sample ended because no data were left to send.
     pub(crate) rate_app_limited: u32,
     pub(crate) congestion_echoes: u32,
     pub(crate) congestion_marks: u32,
@@ -83,7 +83,7 @@ pub(super) struct Aside {
 }
 
 impl Tally {
-    /// As a handshake leaves it.
+    /// The record at the end of a handshake.
     fn of(pcb: &Pcb) -> Self {
         let syns = u32::from(pcb.syn_count);
         let (segments_in, segments_out) = match pcb.has(flag::PASSIVE) {
@@ -97,7 +97,8 @@ impl Tally {
         }
     }
 
-    /// Time with segments in flight, and of that with nothing but the peer's window, and the send buffer, in the way.
+    /// Time with segments in flight; of that, time limited by the peer's window alone; by the send
+    /// buffer.
     pub(crate) fn busy_ns(&self, now: Instant, is_flying: bool) -> [u64; 3] {
         let running = |since: Instant, is_running: bool| if is_running { now.nanos_since(since) } else { 0 };
         let limited = |limit: Limit| running(self.limited_since, self.limit == limit as u32);
@@ -110,7 +111,7 @@ impl Tally {
 }
 
 impl Tcp {
-    /// What a program has tuned of a connection, if it has.
+    /// The settings that a program has changed, if any.
     #[inline]
     pub(crate) fn tuning(&self, index: u32) -> Option<&Tuning> {
         let is_tuned = self.pcbs[index].settings.has(setting::TUNED);
@@ -137,20 +138,20 @@ impl Tcp {
         self.tune(index, settings);
     }
 
-    /// Notes what a program has tuned, which [`Tcp::new_pcb`] has no place for.
+    /// Stores the settings that [`Tcp::new_pcb`] has no place for.
     pub(super) fn tune(&mut self, index: u32, settings: &Settings) {
         if settings.has(setting::TUNED) {
             self.asides[index as usize].tuning = settings.tuning;
         }
     }
 
-    /// What is counted of a connection; `None` before it has carried data.
+    /// The counts of a connection; `None` before it has carried data.
     pub(crate) fn counted(&self, index: u32) -> Option<&Tally> {
         let is_counted = self.pcbs[index].settings.has(setting::TALLIED);
         is_counted.then(|| &self.asides[index as usize].tally)
     }
 
-    /// What has been counted, or what a handshake leaves.
+    /// The counts of a connection, or those at the end of a handshake.
     pub(crate) fn tally_of(&self, index: u32) -> Tally {
         self.counted(index)
             .copied()
@@ -167,13 +168,13 @@ impl Tcp {
         &mut self.asides[index as usize].tally
     }
 
-    /// Counts something that is rare.
+    /// Counts a rare event.
     pub(super) fn count(&mut self, index: u32, which: impl FnOnce(&mut Tally) -> &mut u32) {
         let counter = which(self.tally(index));
         *counter = counter.wrapping_add(1);
     }
 
-    /// A segment with so many bytes has come.
+    /// Counts a received segment of `len` bytes.
     #[inline]
     pub(super) fn count_in(&mut self, now: Instant, index: u32, len: usize) {
         let pcb = &self.pcbs[index];
@@ -189,7 +190,7 @@ impl Tcp {
         }
     }
 
-    /// A segment with so many bytes is on its way.
+    /// Counts a sent segment of `len` bytes.
     #[inline]
     pub(super) fn count_out(&mut self, now: Instant, index: u32, len: usize) {
         let pcb = &self.pcbs[index];
@@ -208,13 +209,13 @@ impl Tcp {
         }
     }
 
-    /// So many bytes were sent again.
+    /// Counts `len` retransmitted bytes.
     pub(super) fn count_retransmitted(&mut self, index: u32, len: u32) {
         let tally = self.tally(index);
         tally.bytes_retransmitted = tally.bytes_retransmitted.wrapping_add(len.into());
     }
 
-    /// The first of a connection's segments is in flight.
+    /// Notes that a connection has its first segment in flight.
     #[inline]
     pub(super) fn count_flight(&mut self, now: Instant, index: u32) {
         let acked = self.pcbs[index].bytes_acked;
@@ -222,7 +223,8 @@ impl Tcp {
         (tally.busy_since, tally.rate_since, tally.rate_from) = (now, now, acked);
     }
 
-    /// Something was acknowledged: a sample of the delivery rate ends with a round trip, or with what is in flight.
+    /// Notes an acknowledgement. A sample of the delivery rate ends with a round trip, or with the
+    /// data in flight.
     #[inline]
     pub(super) fn count_delivered(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
@@ -237,7 +239,7 @@ impl Tcp {
             return;
         }
         let bytes = acked.wrapping_sub(tally.rate_from);
-        // A sample that lacked data to send says of the path no more than that it is as fast, at least.
+        // A sample that ran out of data gives only a lower bound of the path's rate.
         let is_faster = bytes.saturating_mul(tally.rate_ns) >= tally.rate_bytes.saturating_mul(elapsed_ns);
         if bytes > 0 && (!is_over || is_faster) {
             (tally.rate_bytes, tally.rate_ns) = (bytes, elapsed_ns);
@@ -249,7 +251,7 @@ impl Tcp {
         }
     }
 
-    /// A round of transmission is over: what holds back the connection from here on.
+    /// Notes the connection's limit after a round of transmission.
     #[inline]
     pub(super) fn count_limit(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
@@ -270,7 +272,7 @@ impl Tcp {
         (tally.limit, tally.limited_since) = (limit, now);
     }
 
-    /// The retransmission timer has run out; `first`: for the first time in this repair.
+    /// Counts an expiry of the retransmission timer; `first`: the first one in this repair.
     pub(super) fn count_timeout(&mut self, now: Instant, index: u32, first: bool) {
         let tally = self.tally(index);
         tally.timeouts = tally.timeouts.wrapping_add(1);
@@ -279,7 +281,7 @@ impl Tcp {
         }
     }
 
-    /// A repair is over.
+    /// Counts the end of a repair.
     pub(super) fn count_repaired(&mut self, now: Instant, index: u32) {
         if self.pcbs[index].repair() != Repair::Loss {
             return;
@@ -291,7 +293,7 @@ impl Tcp {
             .wrapping_add(now.nanos_since(tally.timeout_since));
     }
 
-    /// Until when a paced connection sends no data; `None`: it may now.
+    /// The time before which a paced connection sends no data; `None`: it may send now.
     #[inline]
     pub(super) fn paced_until(&self, now: Instant, index: u32) -> Option<Instant> {
         let rate = self.tuning(index)?.pacing_rate;
@@ -299,7 +301,8 @@ impl Tcp {
         (rate > 0 && until > now).then_some(until)
     }
 
-    /// How many bytes of a chunk a paced connection sends at once: whole segments, and one at least.
+    /// The bytes of a chunk that a paced connection sends at once: whole segments, and at least
+    /// one.
     #[inline]
     pub(super) fn paced_chunk(&self, index: u32, chunk: u32) -> u32 {
         let Some(Tuning { pacing_rate: 1.., .. }) = self.tuning(index) else {
@@ -312,7 +315,7 @@ impl Tcp {
         chunk.min(burst - burst % mss)
     }
 
-    /// So many bytes of a connection that may be paced have left.
+    /// Notes that `len` bytes of a connection that may be paced have left.
     fn pace(&mut self, now: Instant, index: u32, len: usize) {
         let Aside { tally, tuning } = &mut self.asides[index as usize];
         if tuning.pacing_rate == 0 {
@@ -324,7 +327,7 @@ impl Tcp {
         tally.paced_until = tally.paced_until.max(earliest).plus_nanos(span_ns);
     }
 
-    /// The rate of a paced connection has changed: it does not wait for what the former one was.
+    /// Ends the wait of a paced connection whose rate has changed.
     pub(crate) fn forget_pace(&mut self, index: u32) {
         if self.counted(index).is_some() {
             self.asides[index as usize].tally.paced_until = Instant(0);
@@ -333,10 +336,10 @@ impl Tcp {
     }
 }
 
-/// Segments of at most `mss` bytes that a frame of so many stands for.
+/// The number of segments of at most `mss` bytes in a frame of `len` bytes.
 #[inline]
 fn segments_of(len: usize, mss: u16) -> u32 {
-    // Before the handshake is done there is no size: a SYN is one segment.
+    // Before the handshake is done the segment size is unknown: a SYN is one segment.
     match len <= usize::from(mss) || mss == 0 {
         true => 1,
         false => len.div_ceil(usize::from(mss.max(1))) as u32,

@@ -1,13 +1,12 @@
 //! Channels: the ends of the two queues that a program uses without the lease.
 //!
-//! Memory behind the end of the send queue is *claimed* for the program to fill; what it
-//! has filled is *absorbed* into the queue when the holder of the lease next looks. The
-//! head of the receive queue is the program's to read; what it has read is absorbed
-//! likewise. What a queue holds is told by *publishing* it: with every event of the
-//! connection, and with everything that is absorbed.
+//! Memory behind the end of the send queue is *claimed* for the program to fill. The next holder of
+//! the lease *absorbs* the filled bytes into the queue. The program reads at the head of the
+//! receive queue; the bytes it has read are absorbed likewise. The stack *publishes* the state of a
+//! queue with every event of the connection, and after every absorption.
 //!
-//! Bytes that were published are touched by nobody else until they are absorbed, whatever
-//! becomes of the connection: their blocks stay the queue's until the program has let go.
+//! No other process touches published bytes until they are absorbed, even if the connection ends.
+//! Their blocks stay in the queue until the program has released them.
 
 use toehold_shm::{Channels, Direction, Lane, LaneState};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -18,13 +17,13 @@ use crate::config::Config;
 use crate::socket::{Change, Event, SocketError, setting};
 use toehold_shm::NONE;
 
-/// Most bytes claimed ahead: what a program may write before it is looked at.
+/// Most bytes claimed ahead, which a program may write before the stack absorbs them.
 const MOST_AHEAD: u32 = 256 << 10;
 
-/// Most bytes that a program reads without a request, so that their memory comes back.
+/// Most bytes that a program reads without a request, so that their memory returns.
 const MOST_UNTOLD: u32 = 64 << 10;
 
-/// What is known of a channel by the holder of the lease only.
+/// Knowledge about a channel that only the holder of the lease has.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Channel {
@@ -37,7 +36,7 @@ pub(super) struct Channel {
     /// How far the program may read.
     receive_limit: u64,
     pub(super) connection: u32,
-    /// Bytes to be claimed ahead: more than the program has written between two looks.
+    /// Bytes to claim ahead: more than the program writes between two absorptions.
     ahead: u32,
     /// Not 0: the program has asked for room, and waits for it.
     hungry: u32,
@@ -55,13 +54,13 @@ impl Tcp {
         self.channels.lane(channel, direction)
     }
 
-    /// The channel of a connection, which it gets if need be and possible.
+    /// The channel of a connection, opened if necessary and possible.
     pub(crate) fn open_channel(&mut self, index: u32) -> Option<u32> {
         let pcb = &self.pcbs[index];
         if let Some(channel) = pcb.channel() {
             return Some(channel);
         }
-        // The place of the channel's number may still be the listener's.
+        // The field of the channel's number may still hold the listener's.
         if !pcb.state().is_synchronized() || pcb.listener != NONE || pcb.has(flag::IN_ACCEPT_QUEUE) {
             return None;
         }
@@ -86,8 +85,8 @@ impl Tcp {
         Some(channel)
     }
 
-    /// The program has let go of the connection: takes in what it has written last, and
-    /// gives back what was claimed for it.
+    /// Closes the channel after the program has closed the connection: absorbs the last written
+    /// bytes, and frees claimed memory.
     pub(crate) fn close_channel(&mut self, index: u32) {
         let Some(channel) = self.pcbs[index].channel() else {
             return;
@@ -101,7 +100,7 @@ impl Tcp {
         self.open_channels.remove(channel);
     }
 
-    /// Does what a program has left a request for.
+    /// Handles the request that a program has left.
     pub(crate) fn serve(&mut self, channel: u32) {
         let Some(index) = self.owner_of(channel) else {
             return;
@@ -123,7 +122,7 @@ impl Tcp {
         self.publish(index);
     }
 
-    /// The program waits for room: it is told if there is some already.
+    /// Notes that the program waits for room, and wakes it if there is some already.
     fn await_room(&mut self, index: u32) {
         if self.pcbs[index].is_roomy() && self.may_queue(index) {
             return self.mark_event(index, Change::ROOM);
@@ -139,7 +138,7 @@ impl Tcp {
         self.open_channels.len()
     }
 
-    /// Begins to use a queue that has a lane.
+    /// Begins to use a queue with a lane.
     pub(crate) fn enter_lane(&mut self, index: u32, direction: Direction) -> Result<(), SocketError> {
         let Some(channel) = self.pcbs[index].channel() else {
             return Ok(());
@@ -149,7 +148,7 @@ impl Tcp {
         }
         self.absorb(index);
         self.keep_place(index);
-        // What is used from here on was not absorbed, but is the queue's.
+        // Bytes used from here on were not absorbed, but belong to the queue.
         let queue = match direction {
             Direction::Send => &self.pcbs[index].send_queue,
             Direction::Receive => &self.pcbs[index].receive_queue,
@@ -158,7 +157,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// The end of that: the lane goes on where the queue does.
+    /// Ends the use of a queue with a lane: the lane continues where the queue does.
     pub(crate) fn leave_lane(&mut self, index: u32, direction: Direction) {
         let pcb = &self.pcbs[index];
         let Some(channel) = pcb.channel() else { return };
@@ -211,7 +210,7 @@ impl Tcp {
         channel.map_or(0, |channel| self.progress(channel, Direction::Send) as usize)
     }
 
-    /// Bytes that the program has come further than is known. Nonsense counts for nothing.
+    /// Bytes of the program's progress that are not absorbed. Impossible values count as none.
     fn progress(&self, channel: u32, direction: Direction) -> u64 {
         let (Some(known), Some(lane)) = (self.open_channels.get(channel), self.lane(channel, direction))
         else {
@@ -225,7 +224,7 @@ impl Tcp {
         if more <= limit.saturating_sub(at) { more } else { 0 }
     }
 
-    /// Takes in what the program has written and read.
+    /// Absorbs the bytes that the program has written and read.
     #[inline]
     pub(crate) fn absorb(&mut self, index: u32) {
         if let Some(channel) = self.pcbs[index].channel() {
@@ -234,8 +233,8 @@ impl Tcp {
         }
     }
 
-    /// Takes back the memory of all that programs have read; of what they read from now on,
-    /// they leave requests before they wait.
+    /// Frees the memory of all bytes that programs have read. From now on, programs leave a request
+    /// before they wait.
     #[cold]
     pub(super) fn press(&mut self) {
         self.channels.press(true);
@@ -247,7 +246,7 @@ impl Tcp {
         }
     }
 
-    /// The connection that has a channel.
+    /// The connection of a channel.
     pub(super) fn owner_of(&self, channel: u32) -> Option<u32> {
         let index = self.open_channels.get(channel)?.connection;
         (self.pcbs.is_live(index) && self.pcbs[index].channel() == Some(channel)).then_some(index)
@@ -267,7 +266,7 @@ impl Tcp {
             .clamp(self.payload.block_len() as u32, most);
         let pcb = &mut self.pcbs[index];
         if !takes_more(pcb) {
-            // Written at the same time as the connection ended.
+            // The program wrote while the connection ended.
             return;
         }
         pcb.send_queue.extend(more as usize);
@@ -289,7 +288,7 @@ impl Tcp {
         self.window_opened(index);
     }
 
-    /// A queue that has lost all of its memory begins where its lane is.
+    /// Moves an emptied queue to the position of its lane.
     pub(super) fn keep_place(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
         let known = pcb.channel().and_then(|channel| self.open_channels.get(channel));
@@ -299,7 +298,7 @@ impl Tcp {
         }
     }
 
-    /// Nothing of what is queued is sent any more. What was claimed stays: the program may
+    /// Drops queued bytes, which will not be sent any more. Claimed memory stays: the program may
     /// be filling it.
     pub(super) fn drop_queued(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
@@ -311,7 +310,7 @@ impl Tcp {
         }
     }
 
-    /// Tells the program how far it may go.
+    /// Publishes the program's new limits.
     #[inline]
     pub(crate) fn publish(&mut self, index: u32) {
         if let Some(channel) = self.pcbs[index].channel()
@@ -354,8 +353,8 @@ impl Tcp {
         self.open_channels[channel].send_limit = limit;
     }
 
-    /// Claims memory for so many bytes behind the send queue; how many there are. While
-    /// memory is scarce, one block is all that a program gets ahead, and only if it waits.
+    /// Claims memory behind the send queue and returns its bytes. While memory is scarce, a program
+    /// gets only one block ahead, and only if it waits.
     fn claim(&mut self, index: u32, known: &Channel, want: usize) -> usize {
         let scarce = self.payload.free_blocks() < self.payload.capacity() / 2;
         let queue = &mut self.pcbs[index].send_queue;
@@ -378,7 +377,8 @@ impl Tcp {
             return;
         };
         let mut limit = known.receive_limit.max(known.read);
-        // What comes with a mark is not to be read before it is known to be special.
+        // The program must not read bytes at an urgent mark before it sees that the lane is
+        // special.
         if state != LaneState::Special {
             let end = known.read.wrapping_add(pcb.receive_queue.len() as u64);
             limit = limit.max(end.min(lane.furthest(known.read)));
@@ -394,8 +394,8 @@ impl Tcp {
         self.open_channels[channel].receive_limit = limit;
     }
 
-    /// Bytes that the program may read before it has to tell: until the peer should learn of
-    /// the room, see [`Tcp::window_opened`].
+    /// Bytes that the program may read without a request: until the peer should learn of the room,
+    /// see [`Tcp::window_opened`].
     fn untold(&self, pcb: &Pcb) -> u32 {
         let buffer = self.receive_limit(pcb);
         let standing = pcb.rcv_adv.after(pcb.rcv_nxt);
@@ -410,7 +410,7 @@ impl Tcp {
         worth.min(buffer / 2).saturating_sub(gain).clamp(1, MOST_UNTOLD)
     }
 
-    /// The blocks in which the positions between two lie.
+    /// The blocks of a range of positions.
     fn blocks<'a>(
         &'a self,
         from: u64,
@@ -424,7 +424,7 @@ impl Tcp {
     }
 }
 
-/// Whether what is written now will be sent.
+/// Whether bytes written now will be sent.
 pub(super) fn takes_more(pcb: &Pcb) -> bool {
     matches!(pcb.state(), State::Established | State::CloseWait) && !pcb.has(flag::FIN_QUEUED)
 }

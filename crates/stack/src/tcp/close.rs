@@ -1,4 +1,4 @@
-//! The ends of a connection: shutdown, close, linger, abort, TIME-WAIT.
+//! The end of a connection: shutdown, close, linger, abort, TIME-WAIT.
 
 use super::time_wait::TimeWait;
 use super::{Context, Pcb, State, Tcp, flag};
@@ -7,14 +7,14 @@ use crate::time::Instant;
 use toehold_shm::NONE;
 
 impl Tcp {
-    /// The program shuts one or both directions.
+    /// Handles the program's shutdown of one or both directions.
     pub(crate) fn shutdown(
         &mut self,
         cx: &mut Context<'_>,
         index: u32,
         how: Shutdown,
     ) -> Result<(), SocketError> {
-        // Whoever waits is told in any case, as Linux does, also if nothing comes of it.
+        // Waiting threads are woken in any case, as on Linux, even if nothing changes.
         self.mark_event(index, Change::STATE);
         let pcb = &mut self.pcbs[index];
         if pcb.state() == State::Closed || pcb.state() == State::SynSent {
@@ -38,8 +38,8 @@ impl Tcp {
         }
         match pcb.state() {
             //= RFC 9293 §3.10.4 (SYN-RECEIVED: queued for processing after entering ESTABLISHED)
-            // Also with nothing queued before it: a peer that has not seen the SYN-ACK
-            // could make nothing of a FIN.
+            // Even with no data queued before it: a peer that has not seen the SYN-ACK cannot
+            // handle a FIN.
             State::SynReceived => {}
             State::Established => pcb.set_state(State::FinWait1),
             State::CloseWait => pcb.set_state(State::LastAck),
@@ -52,7 +52,7 @@ impl Tcp {
         self.mark_ready(index);
     }
 
-    /// The program lets go of the connection.
+    /// Handles the program's close of the connection.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>, index: u32) {
         self.close_channel(index);
         let pcb = &mut self.pcbs[index];
@@ -75,13 +75,14 @@ impl Tcp {
         }
     }
 
-    /// Ends the connection at once, with a reset if the peer knows of it.
+    /// Ends the connection at once, with a reset if the peer knows it.
     //= RFC 9293 §3.10.5 (ABORT)
     pub(crate) fn abort(&mut self, index: u32) {
         self.reset(index, None);
     }
 
-    /// The same for a connection that the program does not let go of: its calls say so.
+    /// Ends a connection at once with a reset, while the program keeps it: the program's calls
+    /// report the end.
     pub(crate) fn disconnect(&mut self, index: u32) {
         self.reset(index, Some(SocketError::ConnectionReset));
     }
@@ -99,8 +100,8 @@ impl Tcp {
         self.mark_ready(index);
     }
 
-    /// The connection is over: nothing more is received, and nothing sent but a
-    /// reset that is due. What was received stays readable.
+    /// Ends the connection: no segment is received any more, and none sent but a due reset.
+    /// Received data stay readable.
     pub(super) fn finish(&mut self, index: u32, error: Option<SocketError>) {
         self.touch(index);
         let pcb = &mut self.pcbs[index];
@@ -118,7 +119,7 @@ impl Tcp {
         pcb.ack_at = Instant::NEVER;
         pcb.life_at = Instant::NEVER;
         let listener = pcb.listener;
-        // The peer may still be about to read these bytes where they lie.
+        // The peer may still be about to read these bytes in place.
         let fence = pcb.sent_head != NONE;
         if fence {
             pcb.set(flag::FENCE_WANTED);
@@ -141,8 +142,8 @@ impl Tcp {
         self.mark_event(index, Change::STATE);
     }
 
-    /// Both directions are done and this side closed first: a record takes the
-    /// connection's place.
+    /// Handles the end of both directions after this side closed first: a record replaces the
+    /// connection.
     //= RFC 9293 §3.6.1 (half-closed connections), §3.10.7.4 (TIME-WAIT)
     pub(super) fn enter_time_wait(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &self.pcbs[index];
@@ -158,14 +159,14 @@ impl Tcp {
             cx.counters.tcp_time_wait_overflows += 1;
         }
         if acknowledge {
-            // The last acknowledgement goes out from the record.
+            // The record sends the last acknowledgement.
             self.reply_time_wait(cx, &record);
         }
     }
 }
 
 impl TimeWait {
-    /// The record that remains of a connection.
+    /// The TIME-WAIT record of a connection.
     fn of(pcb: &Pcb, window: u16, deadline: Instant) -> Self {
         Self::new(
             pcb.tuple,

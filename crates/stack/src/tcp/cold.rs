@@ -1,4 +1,4 @@
-//! What is seldom asked of a connection, kept out of its control block.
+//! Rarely used facts about a connection, kept outside of its control block.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -6,20 +6,20 @@ use super::Tcp;
 use crate::socket::SocketError;
 use crate::time::Instant;
 
-/// Answers a second that a connection gives to segments out of place without data.
+/// Answers a second of a connection to unexpected segments without data.
 const STRAYS_A_SECOND: u8 = 32;
 
-/// Facts of a connection that only unusual segments touch. All zeroes: none.
+/// Facts about a connection that only unusual segments touch. All zeroes: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Cold {
     /// The millisecond, modulo 2³², of `soft_error`.
     soft_error_at: u32,
-    /// The second, modulo 2¹⁶, that `strays` counts in.
+    /// The second, modulo 2¹⁶, in which `strays` counts.
     second: u16,
-    /// Segments out of place and without data that were answered in that second.
+    /// Unexpected segments without data that were answered in that second.
     strays: u8,
-    /// What the network last said of the way to the peer, a [`SocketError`]; 0: nothing.
+    /// The last error that the network reported about the path, a [`SocketError`]; 0: none.
     soft_error: u8,
     /// Facts about Fast Open, see `fast_open_client`.
     pub(super) fast_open: u16,
@@ -29,8 +29,8 @@ pub(super) struct Cold {
 const _: () = assert!(size_of::<Cold>() == 12);
 
 impl Cold {
-    /// Whether one more segment out of place is answered. Two ends that take each other's
-    /// segments for strays would else keep each other busy.
+    /// Whether one more unexpected segment is answered. The bound prevents that two ends answer
+    /// each other's unexpected segments for ever.
     fn answers_stray(&mut self, now: Instant) -> bool {
         let second = (now.0 / 1_000_000_000) as u16;
         if self.second != second {
@@ -43,17 +43,17 @@ impl Cold {
 }
 
 impl Tcp {
-    /// Forgets what a control block's former connection has left.
+    /// Clears the facts about a control block's former connection.
     pub(super) fn forget_cold(&mut self, index: u32) {
         self.cold[index as usize] = Cold::default();
     }
 
-    /// Whether a connection answers one more segment that is out of place and has no data.
+    /// Whether a connection answers one more unexpected segment without data.
     pub(super) fn answers_stray(&mut self, now: Instant, index: u32) -> bool {
         self.cold[index as usize].answers_stray(now)
     }
 
-    /// Remembers an error that may pass. It is the reason if the connection times out.
+    /// Notes an error that may be temporary. It is the reason if the connection times out.
     //= RFC 1122 §4.2.3.9 (soft errors: the connection goes on, and the information is kept)
     pub(super) fn note_soft_error(&mut self, now: Instant, index: u32, error: SocketError) {
         let cold = &mut self.cold[index as usize];
@@ -61,13 +61,13 @@ impl Tcp {
         cold.soft_error_at = now.millis() as u32;
     }
 
-    /// Why a connection ends that got no answer: what the network said since the peer was last
-    /// heard, or that time is over.
+    /// The error of a connection that ends without an answer. It is the network's last error since
+    /// the peer was heard, or a timeout.
     pub(super) fn timeout_error(&self, index: u32) -> SocketError {
         self.soft_error(index).unwrap_or(SocketError::TimedOut)
     }
 
-    /// What the network said since the peer was last heard.
+    /// The network's last error since the peer was heard.
     fn soft_error(&self, index: u32) -> Option<SocketError> {
         let cold = &self.cold[index as usize];
         let heard_at = self.pcbs[index].last_received.millis() as u32;
@@ -75,7 +75,7 @@ impl Tcp {
         SocketError::from_code(cold.soft_error).filter(|_| is_news)
     }
 
-    /// Takes what the network said since the peer was last heard.
+    /// Takes the network's last error since the peer was heard.
     //= RFC 1122 §4.2.3.9 (it should be made available to the program)
     pub(crate) fn take_soft_error(&mut self, index: u32) -> Option<SocketError> {
         let error = self.soft_error(index);
@@ -88,7 +88,7 @@ impl Tcp {
 mod tests {
     use super::*;
 
-    /// Keepalive probes of a peer come a second apart, and each is answered.
+    /// Keepalive probes of a peer arrive a second apart, and each is answered.
     #[test]
     fn stray_beyond_limit_is_answered_in_next_second() {
         let mut cold = Cold::default();

@@ -1,4 +1,4 @@
-//! Opening a connection from this side: ports, SYN, and what answers it.
+//! Active opens: ports, the SYN, and its answer.
 
 use toehold_wire::tcp::Flags;
 
@@ -11,12 +11,12 @@ use crate::socket::{Change, ConnectionId, Settings, SocketError, setting};
 use crate::time::Instant;
 use crate::tuple::{Address, FourTuple};
 
-/// Timestamps tick every millisecond: after two of them a new connection's are
-/// surely beyond those of the old one with the same tuple.
+/// Timestamps tick every millisecond. After two ticks, the timestamps of a new connection surely
+/// exceed those of the old one with the same tuple.
 const REUSE_AFTER_NS: u64 = 2_000_000;
 
 impl Tcp {
-    /// Begins a connection attempt. `local` may leave address and port open.
+    /// Begins a connection attempt. `local` may leave address and port unspecified.
     pub(crate) fn connect(
         &mut self,
         cx: &mut Context<'_>,
@@ -53,8 +53,8 @@ impl Tcp {
         self.open(cx, tuple, settings, opening)
     }
 
-    /// The shard that a connection between these ends belongs to; `None` if the port is
-    /// left open, and with it the shard, or if there is no such connection.
+    /// The shard of a connection between these ends. `None` if the port is unspecified, or if no
+    /// such connection is possible.
     pub(crate) fn shard_of(&self, ip: &Ip, local: (Address, u16), remote: (Address, u16)) -> Option<u8> {
         let address = if local.0.is_unspecified() {
             ip.source_for(remote.0)?
@@ -101,8 +101,7 @@ impl Tcp {
         Ok(self.connection_id(index))
     }
 
-    /// Whether a tuple is in nobody's use; a TIME-WAIT record that is old enough
-    /// gives way.
+    /// Whether a tuple is unused. A TIME-WAIT record that is old enough is replaced.
     fn tuple_free(&mut self, cx: &mut Context<'_>, tuple: &FourTuple) -> bool {
         let number = match self.find_flow(tuple) {
             None => return true,
@@ -123,7 +122,7 @@ impl Tcp {
         reusable
     }
 
-    /// One with which the connection belongs to this shard.
+    /// Chooses a port that assigns the connection to this shard.
     //= RFC 6056 §3.3.3 (algorithm 3, simple hash-based port selection)
     fn choose_port(&mut self, cx: &mut Context<'_>, mut tuple: FourTuple) -> Result<u16, SocketError> {
         let last = self.config.ephemeral_last;
@@ -183,7 +182,7 @@ impl Tcp {
                 self.pcbs[index].set(flag::INTERACTIVE);
             }
             match self.pcbs[index].settings.has(setting::LATE_ACK) || awaits {
-                // The first data bring it along.
+                // The first data carry the acknowledgement.
                 true => self.pcbs[index].ack_at = cx.now + self.config.delayed_ack,
                 false => self.pcbs[index].set(flag::ACK_NOW),
             }
@@ -201,8 +200,8 @@ impl Tcp {
         }
     }
 
-    /// The peer has had a connection with these ends that this side knows nothing of, which the
-    /// reset ends: the SYN is sent once more behind it, not only when its timer runs out.
+    /// Handles a reset from a peer that still had an old connection with these ends. The reset
+    /// ended it, so the SYN is sent again now, before its timer expires.
     //= RFC 9293 §3.5.1 (half-open connections: the reset, and then the SYN again)
     fn retry_after_reset(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
@@ -212,7 +211,7 @@ impl Tcp {
         }
     }
 
-    /// Notes what the peer's SYN says.
+    /// Notes the contents of the peer's SYN.
     fn take_syn(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let mut pcb = self.pcbs[index];
         pcb.rcv_nxt = segment.seq + 1;
@@ -232,18 +231,18 @@ impl Tcp {
         self.pcbs[index] = pcb;
     }
 
-    /// The handshake is done on this side.
+    /// Handles the end of the handshake on this side.
     pub(super) fn establish(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let pcb = &mut self.pcbs[index];
         pcb.set_state(if pcb.has(flag::FIN_QUEUED) {
-            // The program closed meanwhile.
+            // The program has closed in the meantime.
             State::FinWait1
         } else {
             State::Established
         });
         pcb.clear(flag::SYN_PENDING);
         pcb.backoff = 0;
-        // Data of the SYN that the peer has not taken wait for an answer.
+        // Data of the SYN that the peer did not take wait for an answer.
         pcb.waiting_since = match pcb.outstanding() {
             0 => Instant::NEVER,
             _ => cx.now,

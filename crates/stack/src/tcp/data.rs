@@ -1,5 +1,4 @@
-//! Data and FINs that arrive: trimming, placement, order, and when to
-//! acknowledge.
+//! Received data and FINs: trimming, placement, order, and when to acknowledge.
 
 use toehold_wire::tcp::{Flags, Seq};
 
@@ -17,7 +16,7 @@ pub(super) const INTERACTIVE_NS: u64 = 40_000_000;
 /// The part of a segment that is new and within the window.
 pub(super) struct Fresh {
     pub(super) start: Seq,
-    /// Where in the segment's payload it begins.
+    /// Offset of the part in the segment's payload.
     pub(super) offset: usize,
     pub(super) len: usize,
     pub(super) fin: bool,
@@ -44,7 +43,7 @@ impl Tcp {
         if (orphan || has_shut_both) && end.gt(pcb.rcv_nxt) {
             //= RFC 9293 §3.6.1 (data for a program that has closed: reset)
             if pcb.backoff > 0 {
-                // The peer has not got the FIN, which was sent again.
+                // The peer has not received the FIN, which was retransmitted.
                 self.reply_reset(cx, segment);
             } else {
                 self.reply_abort(cx, index);
@@ -82,7 +81,7 @@ impl Tcp {
         }
     }
 
-    /// What comes after the peer's FIN can only be a repetition. Else it should not be there, and is
+    /// Handles data behind the peer's FIN. They can only be a retransmission; anything else is
     /// ignored.
     //= RFC 9293 §3.10.7.4 (seventh, CLOSE-WAIT to TIME-WAIT: ignore the segment text)
     fn data_after_fin(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
@@ -94,7 +93,7 @@ impl Tcp {
         }
     }
 
-    /// Cuts off what was received before and what exceeds the window.
+    /// Cuts off bytes that were received before and bytes beyond the window.
     #[inline]
     fn trim(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) -> Option<Fresh> {
         let pcb = &self.pcbs[index];
@@ -138,8 +137,8 @@ impl Tcp {
         })
     }
 
-    /// Puts in-order bytes where they belong: into the waiting program's buffer,
-    /// the rest into the queue. Returns how many, and whether all went direct.
+    /// Stores in-order bytes: in the waiting program's buffer, and the rest in the queue. Returns
+    /// their number, and whether all went to the buffer.
     #[inline]
     pub(super) fn take_in_order(
         &mut self,
@@ -179,7 +178,7 @@ impl Tcp {
         (taken, direct == len)
     }
 
-    /// The peer will send no more.
+    /// Handles the peer's FIN.
     fn fin_input(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &mut self.pcbs[index];
         pcb.rcv_nxt += 1;
@@ -195,7 +194,7 @@ impl Tcp {
         self.mark_event(index, Change::STATE);
     }
 
-    /// How long an acknowledgement may wait for data to go with.
+    /// The time for which an acknowledgement may wait for data to carry it.
     #[inline]
     pub(crate) fn ack_delay(&self, index: u32) -> Duration {
         match self.tuning(index).map_or(0, |tuning| tuning.ack_delay_us) {
@@ -214,7 +213,7 @@ impl Tcp {
             return;
         }
         pcb.unacked_received = pcb.unacked_received.saturating_add(taken);
-        // A window of few segments would be full before so many are here.
+        // A window of few segments would fill before this many arrive.
         let most = (segments * u32::from(pcb.rcv_mss)).min(pcb.settings.receive_buffer / 4);
         let begins =
             pcb.quick_acks > 0 && !pcb.has(flag::INTERACTIVE) && !pcb.settings.has(setting::LATE_ACK);
@@ -229,7 +228,7 @@ impl Tcp {
         }
     }
 
-    /// The program has read: tell the peer of the room if that is worth a segment.
+    /// Tells the peer of the room that the program's reading made, if that is worth a segment.
     //= RFC 9293 §3.8.6.2.2 (the window moves when half the buffer or a segment can be offered)
     pub(crate) fn window_opened(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
@@ -247,7 +246,7 @@ impl Tcp {
         }
     }
 
-    /// Notes the urgent byte once it has come.
+    /// Notes the urgent byte when it has arrived.
     #[inline]
     fn find_urgent_byte(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];

@@ -1,16 +1,16 @@
-//! What a node that is about to end still owes its peers.
+//! The undelivered data of a node that is about to end.
 
 use super::{Pcb, State, Tcp, flag};
 use crate::Stack;
 
 impl Stack {
-    /// Connections their programs have let go of whose data or FIN the peer has
-    /// not acknowledged yet.
+    /// Connections that their program has closed, and whose data or FIN the peer has not
+    /// acknowledged yet.
     pub fn undelivered(&self) -> u32 {
         self.tcp.undelivered().count() as u32
     }
 
-    /// Gives up on those connections, with a reset to each peer.
+    /// Aborts these connections, with a reset to each peer.
     pub fn abort_undelivered(&mut self) {
         self.tcp.abort_undelivered();
     }

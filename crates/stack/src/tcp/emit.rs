@@ -1,4 +1,4 @@
-//! Making a segment out of a connection's state, and handing it to the link.
+//! Makes segments from a connection's state, and hands them to the link.
 
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::{Gather, NONE};
@@ -12,21 +12,21 @@ use crate::ip::{HOP_LIMIT, set_hops};
 use crate::socket::family;
 use crate::time::Instant;
 
-/// Room for Ethernet with a tag, IPv6 and the longest TCP header.
+/// Room for Ethernet with a VLAN tag, IPv6 and the longest TCP header.
 const HEADER_ROOM: usize = 128;
 
-/// A link that can refer to payload does so from some length on. Shorter payload may lie anywhere.
+/// Least payload, in bytes, to which a link refers in place. The link copies shorter payload.
 const WORTH_AN_ARENA: usize = 512;
 
 /// ECN-capable transport, ECT(0).
 //= RFC 3168 §5
 const ECT_0: u8 = 0b10;
 
-/// One segment to make.
+/// The description of a segment to make.
 pub(super) struct Emission {
     flags: Flags,
     seq: Seq,
-    /// Payload: place in the send queue and length.
+    /// Offset in the send queue; the next field is the length.
     offset: usize,
     len: usize,
 }
@@ -52,14 +52,14 @@ impl Emission {
         }
     }
 
-    /// Whether it carries bytes that were never sent before.
+    /// Whether the segment carries bytes that were never sent before.
     fn is_new_data(&self, pcb: &Pcb) -> bool {
         self.len > 0 && self.seq.ge(pcb.snd_nxt)
     }
 }
 
 impl Pcb {
-    /// The largest window that can be said to the peer.
+    /// The largest window that can be announced to the peer.
     #[inline]
     pub(super) fn largest_window(&self) -> u32 {
         65535_u32.wrapping_shl(self.rcv_wscale.into())
@@ -100,9 +100,9 @@ impl Tcp {
                 .send_queue
                 .block_at(&self.payload, emission.offset + payload.len());
             return Err(match missing {
-                // Another process has to send it, or this one once it maps the peer's arena.
+                // Another process must send it, or this one after it maps the peer's arena.
                 Some(block) if !self.payload.is_mapped(block) => TransmitError::Full,
-                // More blocks than one frame can name: the caller's chunk is too long.
+                // The chunk spans more blocks than one frame can name.
                 _ => TransmitError::TooLong,
             });
         }
@@ -110,7 +110,7 @@ impl Tcp {
         if !partial {
             fill_checksum(&mut buffer[written.transport..end], pcb, &payload);
         }
-        // Data in a SYN are one segment, of a size that nothing was agreed on yet.
+        // Data in a SYN are one segment, since no size is agreed yet.
         let is_super = emission.len > usize::from(pcb.mss) && !emission.flags.contains(Flags::SYN);
         let segment_size = if is_super { pcb.mss } else { 0 };
         let offload = Offload {
@@ -133,7 +133,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// The hops that a connection's packets may take, if its program has said so.
+    /// The hop limit of a connection's packets, if its program has set one.
     #[inline]
     fn hops(&self, index: u32) -> Option<u8> {
         let of_family = family(self.pcbs[index].tuple.local.is_ipv4());
@@ -152,7 +152,7 @@ impl Tcp {
     ) -> Written {
         let pcb = &self.pcbs[index];
         if is_plain(pcb, emission) {
-            // Written out for this shape of header: nearly all have it.
+            // Specialised for this shape of header, which nearly all segments have.
             let header = Header {
                 flags: emission.flags,
                 window: self
@@ -236,8 +236,8 @@ impl Tcp {
         options
     }
 
-    /// The blocks that a segment with `len` bytes of payload reports. They go with data that leave
-    /// room for all of them. `None`: there are none, or a bare acknowledgement follows with them.
+    /// The SACK blocks of a segment with `len` bytes of payload. They go with data that leave room
+    /// for all of them. `None`: there are none, or a bare acknowledgement follows with them.
     //= RFC 2018 §4 (blocks are in all acknowledgements that do not acknowledge all there is)
     #[inline]
     fn blocks_beside(&self, pcb: &Pcb, len: usize) -> Option<SackBlocks> {
@@ -249,8 +249,8 @@ impl Tcp {
         (len == 0 || room.is_some_and(|room| blocks.room() <= room)).then_some(blocks)
     }
 
-    /// The window to advertise: never less than before (RFC 9293 §3.8.6), and
-    /// more only if it is worth telling.
+    /// The window to advertise: never less than before (RFC 9293 §3.8.6), and more only if it is
+    /// worth a segment.
     //= RFC 9293 §3.8.6.2.2 (the receiver's side of silly window avoidance)
     #[inline]
     pub(super) fn window_to_advertise(&self, index: u32) -> u32 {
@@ -274,7 +274,7 @@ impl Tcp {
         room & !below_granule
     }
 
-    /// Everything that a segment on its way settles.
+    /// Updates the connection after a segment has left.
     #[inline]
     fn note_sent(&mut self, cx: &mut Context<'_>, index: u32, header: &Written, emission: &Emission) {
         cx.counters.tcp_segments_sent += 1;
@@ -293,8 +293,8 @@ impl Tcp {
                 pcb.clear(flag::ECN_CWR);
             }
         }
-        // A probe from below the window is answered and otherwise ignored, its
-        // acknowledgement too (RFC 9293 §3.10.7.4).
+        // A probe from below the window is answered, and otherwise ignored, including its
+        // acknowledgement (RFC 9293 §3.10.7.4).
         let syn = header.flags.contains(Flags::SYN);
         if !header.flags.contains(Flags::ACK) || (emission.seq.lt(pcb.snd_una) && !syn) {
             return;
@@ -319,17 +319,17 @@ impl Tcp {
     }
 }
 
-/// What stands in the headers of a frame.
+/// The layout of written headers.
 struct Written {
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     transport: usize,
-    /// Its length in bytes.
+    /// Length of the TCP header, bytes.
     transport_len: usize,
     flags: Flags,
     window: u16,
 }
 
-/// Whether the header has no option but timestamps, and nothing to announce.
+/// Whether the header has no option but timestamps, and no flag or urgent pointer to set.
 #[inline]
 fn is_plain(pcb: &Pcb, emission: &Emission) -> bool {
     let announces = flag::ECN | flag::URGENT_OUT | flag::DSACK;
@@ -338,7 +338,7 @@ fn is_plain(pcb: &Pcb, emission: &Emission) -> bool {
         && pcb.ranges == NONE
 }
 
-/// A header of the connection that says nothing yet.
+/// A header of the connection without flags or options.
 #[inline]
 fn bare_header(pcb: &Pcb, seq: Seq) -> Header {
     Header {
@@ -386,7 +386,7 @@ fn write(
     }
 }
 
-/// Completes the checksum of a header in front of its payload.
+/// Completes the checksum of a header for its payload.
 fn fill_checksum(header: &mut [u8], pcb: &Pcb, payload: &Gather<'_>) {
     let transport_len = (header.len() + payload.len()) as u32;
     let pseudo = checksum::pseudo_header(

@@ -1,12 +1,10 @@
-//! TCP Fast Open (RFC 7413), the listening side: a SYN that returns a cookie
-//! makes a connection at once, whose program reads the SYN's data and answers
-//! before the handshake is done.
+//! TCP Fast Open (RFC 7413), the listening side. A SYN that returns a cookie opens a connection at
+//! once. Its program reads the SYN's data and answers before the handshake is done.
 //!
-//! Such a connection is in state ESTABLISHED from the beginning, with
-//! `FAST_OPEN` set, which stands for the SYN-ACK not being acknowledged, until the peer has shown with
-//! an acknowledgement that it is where it claims to be. A listener bounds how
-//! many there are: beyond, a SYN is what it is without Fast Open. What comes in a
-//! SYN may come twice (RFC 7413 §2.1), so that programs have to ask for this.
+//! Such a connection is in state ESTABLISHED from the beginning. Its `FAST_OPEN` flag stands for
+//! the unacknowledged SYN-ACK. The flag is set until an acknowledgement proves the peer's address.
+//! A listener bounds the number of such connections: beyond, a SYN is handled without Fast Open.
+//! The data of a SYN may arrive twice (RFC 7413 §2.1), so that programs must enable the option.
 
 use toehold_shm::NONE;
 use toehold_wire::tcp::{FastOpen, Flags};
@@ -20,31 +18,31 @@ use crate::socket::setting;
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// How long a connection that its peer reset still counts, in seconds: whoever
-/// answers a forged SYN with a reset must not make room for the next one.
+/// Time for which a connection that its peer reset still counts, in seconds. A host that answers a
+/// forged SYN with a reset must not make room for the next SYN.
 //= RFC 7413 §5.1 (resets must not let an attacker around the limit of pending requests)
 const RESET_COUNTS_S: u32 = 60;
 
-/// A listener's account of connections whose handshake is not done.
+/// A listener's count of connections whose handshake is not done.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Pending {
-    /// Most of them; 0: Fast Open is off.
+    /// Most pending connections; 0: Fast Open is off.
     limit: u32,
     count: u32,
-    /// Those that their peers reset lately.
+    /// Pending connections that their peers reset lately.
     resets: u32,
-    /// When the last of these came, in seconds.
+    /// When the last reset arrived, in seconds.
     reset_at_s: u32,
 }
 
 impl Pending {
-    /// Nobody is pending.
+    /// Clears the count.
     pub(super) fn forget(&mut self) {
         self.count = 0;
     }
 
-    /// One more is.
+    /// Counts one more pending connection.
     pub(super) fn begin(&mut self) {
         self.count = self.count.wrapping_add(1);
     }
@@ -74,8 +72,8 @@ fn seconds(now: Instant) -> u32 {
 }
 
 impl Keys {
-    /// The cookie of a peer. It depends on both addresses and on nothing else, so
-    /// that nodes which share the key take each other's.
+    /// The cookie of a peer. It depends on both addresses only, so that nodes with the same key
+    /// accept each other's cookies.
     //= RFC 7413 §4.1.2 (a function of the client's address and a secret, of 64 bits at least)
     fn fast_open_cookie(&self, tuple: &FourTuple) -> [u8; 8] {
         let mut addresses = [0; 32];
@@ -87,13 +85,13 @@ impl Keys {
 }
 
 impl Pcb {
-    /// Whether the peer has yet to show that it is where its SYN came from.
+    /// Whether the peer has not yet proved its address.
     #[inline]
     pub(super) fn is_fast_open(&self) -> bool {
         self.settings.has(setting::FAST_OPEN)
     }
 
-    /// Whether this segment is the SYN that the connection began with, again.
+    /// Whether this segment repeats the SYN that opened the connection.
     pub(super) fn is_first_syn(&self, segment: &Segment<'_>) -> bool {
         (self.state() == State::SynReceived || self.is_fast_open())
             && segment.has(Flags::SYN)
@@ -102,14 +100,14 @@ impl Pcb {
 }
 
 impl Tcp {
-    /// Bounds the connections of a listener whose handshake is not done; 0 turns
-    /// Fast Open off.
+    /// Sets the bound of a listener's connections whose handshake is not done; 0 turns Fast Open
+    /// off.
     pub(crate) fn set_fast_open(&mut self, listener: u32, limit: u32) {
         self.listeners[listener as usize].fast_open.limit = limit;
     }
 
-    /// A SYN with the option has made a connection half open. It is opened if the
-    /// cookie is right; else the SYN-ACK brings one.
+    /// Handles a SYN with the option, which has made a half-open connection. A valid cookie opens
+    /// it; otherwise the SYN-ACK carries a cookie.
     pub(super) fn fast_open_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -152,7 +150,7 @@ impl Tcp {
         let mut pcb = self.pcbs[index];
         self.settle_segment_size(&mut pcb);
         pcb.set_state(State::Established);
-        // Of what is outstanding the SYN is no part: `FAST_OPEN` stands for it.
+        // The SYN is not part of the outstanding data: `FAST_OPEN` stands for it.
         pcb.snd_nxt = pcb.iss + 1;
         pcb.snd_una = pcb.snd_nxt;
         pcb.settings.set(setting::FAST_OPEN, true);
@@ -164,7 +162,7 @@ impl Tcp {
         self.note_child(index, !segment.payload.is_empty());
         if !segment.payload.is_empty() {
             self.data_input(cx, index, segment, None);
-            // Nothing has been advertised yet: the data take nothing from the first window.
+            // No window was advertised yet: the data do not reduce the first window.
             let room = self.receive_room(&self.pcbs[index]);
             let clamp = self.clamp(index);
             let pcb = &mut self.pcbs[index];
@@ -173,7 +171,7 @@ impl Tcp {
         self.rearm(index);
     }
 
-    /// What our SYN-ACK says about Fast Open.
+    /// The Fast Open option of this side's SYN-ACK.
     pub(super) fn fast_open_option(&self, pcb: &Pcb) -> Option<FastOpen> {
         if !pcb.settings.has(setting::FAST_OPEN_COOKIE) {
             return None;
@@ -182,7 +180,8 @@ impl Tcp {
         FastOpen::new(&cookie, pcb.settings.has(setting::FAST_OPEN_EXPERIMENT))
     }
 
-    /// The first acknowledgement on a connection opened early. False: drop the segment.
+    /// Handles the first acknowledgement on a connection opened early. Returns `false` if the
+    /// segment must be dropped.
     pub(super) fn fast_open_completes(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +197,7 @@ impl Tcp {
             let mss = u32::from(pcb.mss);
             pcb.congestion = Congestion::new(pcb.settings.algorithm(), mss, mss);
         } else if pcb.sent_head == NONE {
-            // Data that went out behind the SYN-ACK are measured on their own.
+            // Data sent behind the SYN-ACK are measured separately.
             let sample = cx.now.nanos_since(pcb.waiting_since);
             pcb.rtt.sample(cx.now, sample);
         }
@@ -213,7 +212,7 @@ impl Tcp {
         true
     }
 
-    /// The peer reset a connection.
+    /// Notes that the peer reset a connection.
     pub(super) fn note_fast_open_reset(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.is_fast_open() && pcb.listener != NONE {
@@ -221,13 +220,13 @@ impl Tcp {
         }
     }
 
-    /// A connection is one of a listener's pending ones.
+    /// Counts a connection as pending at a listener.
     pub(super) fn begin_fast_open(&mut self, listener: u32, index: u32) {
         self.pcbs[index].listener = listener;
         self.listeners[listener as usize].fast_open.begin();
     }
 
-    /// A connection is no longer pending: its handshake is done, or it is over.
+    /// Ends the pending state of a connection: its handshake is done, or it has ended.
     pub(super) fn end_fast_open(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
         pcb.settings.set(setting::FAST_OPEN, false);
@@ -241,7 +240,7 @@ impl Tcp {
         }
     }
 
-    /// A listener closes: accepted connections that were still its pending ones go on alone.
+    /// Detaches accepted connections that are still pending from a closing listener.
     pub(super) fn detach_fast_open(&mut self, listener: u32) {
         let accepted: Vec<u32> = self
             .pcbs
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_those_of_other_servers_with_the_key() {
+    fn cookie_equals_cookie_of_other_server_with_key() {
         let mut keys = Keys::new(&[0; 16]);
         let key = 0xa1a1_a1a1_b2b2_b2b2_c3c3_c3c3_d4d4_d4d4_u128.to_be_bytes();
         keys.set_fast_open_key(&key);
@@ -269,7 +268,7 @@ mod tests {
             "[fd3d:a0b:17d6::1]:80".parse().unwrap(),
             "[fd3d:fa7b:d17d::1]:9".parse().unwrap(),
         );
-        // As packetdrill's scripts expect them of Linux.
+        // packetdrill's scripts expect these cookies of Linux.
         assert_eq!(
             u64::from_be_bytes(keys.fast_open_cookie(&v4)),
             0x3021_b9d8_8901_7eeb
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn resets_count_against_the_limit_for_a_minute() {
+    fn reset_counts_against_limit_for_a_minute() {
         let at = |seconds: u64| Instant(seconds * 1_000_000_000);
         let mut pending = Pending {
             limit: 2,

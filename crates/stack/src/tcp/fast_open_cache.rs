@@ -1,8 +1,9 @@
-//! What a client has learned of servers with Fast Open: their cookies, their segment sizes, and which paths lose
-//! SYNs with data (RFC 7413 §4.1.3). The table lies in the region, so that all processes of the node share it.
+//! A client's knowledge of servers with Fast Open: their cookies, their segment sizes, and which
+//! paths lose SYNs with data (RFC 7413 §4.1.3). The table lies in the region, so that all processes
+//! of the node share it.
 //!
-//! The table is bounded. A destination finds its place by a keyed hash, in a set of four; the one of the set that was
-//! used longest ago gives way.
+//! The table is bounded. A keyed hash assigns each destination to a set of four. A new destination
+//! replaces the least recently used one of its set.
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 use toehold_wire::tcp::FastOpen;
@@ -15,10 +16,11 @@ use crate::tuple::{Address, FourTuple};
 /// Destinations of a set.
 const WAYS: usize = 4;
 
-/// Destinations that are remembered.
+/// Destinations in the table.
 const CAPACITY: usize = 1024;
 
-/// How long SYNs to a destination are ordinary ones after data in a SYN seemed to vanish on the way, in seconds.
+/// Time for which SYNs to a destination carry no data after a SYN with data seemed lost, in
+/// seconds.
 const PAUSE_S: u32 = 3600;
 
 /// Each further pause is twice as long, this often.
@@ -42,14 +44,14 @@ pub(super) struct Known {
     is_experimental: u8,
     /// Pauses so far.
     pauses: u8,
-    /// How far the search for a form that the server answers has come, a [`Tried`].
+    /// Progress of the search for a form of the option that the server answers, a [`Tried`].
     tried: u8,
     reserved: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Known>() == 64);
 
-/// In which form a server was asked for a cookie in vain; 0: in none.
+/// The form in which a request for a cookie was not answered; 0: none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Tried {
@@ -58,10 +60,10 @@ enum Tried {
     Both = 2,
 }
 
-/// What a SYN to a destination is to carry.
+/// The contents of a SYN to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Nothing: SYNs with data were lost there.
+    /// No option: SYNs with data were lost there.
     Nothing,
     /// A request for a cookie.
     Request(FastOpen),
@@ -69,16 +71,17 @@ pub(super) enum Advice {
     Cookie(FastOpen),
 }
 
-/// What the answer to a SYN has taught.
+/// The information in the answer to a SYN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lesson {
     /// The peer's segment size.
     pub(super) mss: u16,
-    /// The cookie of the answer.
+    /// The cookie in the answer.
     pub(super) cookie: Option<FastOpen>,
-    /// A request in the standard form was not answered (`false`), or one in the experimental form (`true`).
+    /// The form of a request that was not answered: `false` the standard form, `true` the
+    /// experimental form.
     pub(super) unanswered: Option<bool>,
-    /// Data of the SYN were taken.
+    /// The server took data of the SYN.
     pub(super) taken: bool,
 }
 
@@ -98,7 +101,7 @@ impl FastOpenCache {
         })
     }
 
-    /// What a SYN between these ends is to carry.
+    /// The contents of a SYN between these ends.
     pub(super) fn advice(&self, keys: &Keys, now: Instant, tuple: &FourTuple) -> Advice {
         let request =
             |experimental| FastOpen::new(&[], experimental).map_or(Advice::Nothing, Advice::Request);
@@ -112,13 +115,13 @@ impl FastOpenCache {
         }
     }
 
-    /// The segment size that the peer last named.
+    /// The segment size that the peer last announced.
     pub(super) fn segment_size(&self, keys: &Keys, tuple: &FourTuple) -> Option<u16> {
         let known = self.find(keys, tuple)?;
         (known.mss > 0).then_some(known.mss)
     }
 
-    /// Takes in what the answer to a SYN has taught.
+    /// Stores the information in the answer to a SYN.
     //= RFC 7413 §4.1.3 (the client caches the cookie and the MSS)
     pub(super) fn learn(&mut self, keys: &Keys, now: Instant, tuple: &FourTuple, lesson: &Lesson) {
         let known = self.entry(keys, now, tuple);
@@ -141,7 +144,7 @@ impl FastOpenCache {
         }
     }
 
-    /// Data in a SYN, or what followed them, seem to vanish on the way: what is opened next does without.
+    /// Begins a pause for a destination: data in a SYN, or the segments after them, seem lost.
     //= RFC 7413 §4.1.3.1 (the client caches negative responses)
     pub(super) fn pause(&mut self, keys: &Keys, now: Instant, tuple: &FourTuple) {
         let known = self.entry(keys, now, tuple);
@@ -150,7 +153,7 @@ impl FastOpenCache {
         known.paused_until_s = seconds(now).saturating_add(span_s);
     }
 
-    /// The places in which a destination may be.
+    /// The slots in which a destination may be.
     fn set(keys: &Keys, tuple: &FourTuple) -> core::ops::Range<usize> {
         let mut ends = [0; 32];
         ends[..16].copy_from_slice(&tuple.local.0);

@@ -1,8 +1,9 @@
-//! TCP Fast Open (RFC 7413), the connecting side: a SYN asks a server for a cookie; the next one to that server
-//! brings the cookie and the first bytes of the program.
+//! TCP Fast Open (RFC 7413), the connecting side. A SYN asks a server for a cookie. The next SYN to
+//! that server carries the cookie and the program's first bytes.
 //!
-//! A SYN with data is outstanding beside `snd_una..snd_nxt`, which hold its data alone. The data are in the send queue
-//! from the beginning; what the server does not take is sent once more when the handshake is done.
+//! A SYN with data is outstanding beside `snd_una..snd_nxt`, which hold its data alone. The data
+//! are in the send queue from the beginning. Data that the server does not take are retransmitted
+//! when the handshake is done.
 
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{FastOpen, Seq};
@@ -16,10 +17,10 @@ use crate::ip::Ip;
 use crate::socket::{SendFlags, Settings, SocketError, setting};
 use crate::time::Instant;
 
-/// Room that a SYN with data leaves for options, of which routers may add some.
+/// Room for options in a SYN with data; routers may add some.
 const OPTIONS: u16 = 40;
 
-/// Timeouts in a row after which data in a SYN are taken to vanish on the way, with the one that follows.
+/// Consecutive timeouts, without the next one, after which data in a SYN count as lost.
 const VANISHED: u8 = 2;
 
 /// Facts about a connection and Fast Open, in `Cold::fast_open`.
@@ -32,57 +33,58 @@ pub(super) mod bit {
     pub(crate) const DEFERRED: u16 = 1 << 2;
     /// The SYN carries data.
     pub(crate) const CARRIES: u16 = 1 << 3;
-    /// Data of the SYN were taken, by the peer or from it.
+    /// Data of the SYN were taken, by the peer or by this side.
     pub(crate) const TAKEN: u16 = 1 << 4;
     /// The peer opened the connection with a cookie.
     pub(crate) const CHILD: u16 = 1 << 5;
     /// A thread waits to send more once the handshake is done.
     pub(crate) const SENDER_WAITS: u16 = 1 << 6;
-    /// SYNs to the peer carry nothing for a while.
+    /// SYNs to the peer carry no data for a while.
     pub(crate) const PAUSED: u16 = 1 << 7;
-    /// A router had no room for the SYN with its data, which was repeated without them.
+    /// A router had no room for the SYN with its data, which was retransmitted without them.
     pub(crate) const TOO_LARGE: u16 = 1 << 10;
-    /// Why the SYN carried no data, or the peer did not take them, a [`super::EarlyDataFailure`].
+    /// The reason why the SYN carried no data, or the peer did not take them, a
+    /// [`super::EarlyDataFailure`].
     pub(crate) const FAILURE: u16 = 0b11 << FAILURE_SHIFT;
     pub(crate) const FAILURE_SHIFT: u16 = 8;
 }
 
-/// Why data did not arrive with the SYN (`tcpi_fastopen_client_fail`).
+/// Reasons why data did not arrive with the SYN (`tcpi_fastopen_client_fail`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EarlyDataFailure {
     /// The server's cookie was not known.
     CookieUnknown = 1,
-    /// The server did not acknowledge them.
+    /// The server did not acknowledge the data.
     NotTaken = 2,
-    /// The SYN had to be sent once more.
+    /// The SYN had to be retransmitted.
     SynRepeated = 3,
 }
 
-/// What is known of a connection and Fast Open.
+/// Facts about a connection's use of Fast Open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EarlyData {
-    /// Data of the SYN were taken: by the peer of a connection that this side opened, or from the peer.
+    /// Data of the SYN were taken: by the peer of an active open, or by this side.
     pub taken: bool,
     /// The peer opened the connection with a cookie.
     pub is_child: bool,
-    /// The peer has yet to show that it is where its SYN came from.
+    /// The peer has not yet proved its address.
     pub awaits_ack: bool,
-    /// Why data did not arrive with the SYN.
+    /// The reason why data did not arrive with the SYN.
     pub failure: Option<EarlyDataFailure>,
 }
 
-/// When the SYN of a connection leaves.
+/// The time at which the SYN of a connection leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// At once; with TCP_FASTOPEN_CONNECT, and if the server's cookie is known, with the first bytes.
+    /// At once. With TCP_FASTOPEN_CONNECT and a known cookie, with the first bytes.
     Ordinary,
-    /// With the first call that sends, and with its bytes if the server's cookie is known.
+    /// With the first call that sends. It carries the call's bytes if the server's cookie is known.
     WithData,
 }
 
 impl Pcb {
-    /// Whether a SYN is outstanding that has no number of its own in `snd_una..snd_nxt`.
+    /// Whether a SYN without a number in `snd_una..snd_nxt` is outstanding.
     pub(super) fn has_syn_apart(&self) -> bool {
         let opens = matches!(self.state(), State::SynSent | State::SynReceived);
         self.is_fast_open() || (opens && self.snd_una != self.iss)
@@ -115,7 +117,7 @@ impl Tcp {
         self.set_fast_open_bits(index, (failure as u16) << bit::FAILURE_SHIFT);
     }
 
-    /// What is known of a connection and Fast Open.
+    /// Facts about a connection's use of Fast Open.
     pub(crate) fn early_data(&self, index: u32) -> EarlyData {
         let bits = self.fast_open_bits(index);
         EarlyData {
@@ -131,7 +133,7 @@ impl Tcp {
         }
     }
 
-    /// A peer has opened a connection with a cookie, and with data if there are some.
+    /// Notes that a peer has opened a connection with a cookie, and possibly with data.
     pub(super) fn note_child(&mut self, index: u32, with_data: bool) {
         let taken = if with_data { bit::TAKEN } else { 0 };
         self.set_fast_open_bits(index, bit::CHILD | taken);
@@ -142,19 +144,21 @@ impl Tcp {
         self.pcbs[index].state() == State::SynSent && self.fast_open_bits(index) & bit::DEFERRED != 0
     }
 
-    /// A thread waits to send once the handshake is done, whose last acknowledgement goes with its bytes.
+    /// Notes that a thread waits to send once the handshake is done. The last acknowledgement of
+    /// the handshake goes with its bytes.
     pub(crate) fn note_waiting_sender(&mut self, index: u32) {
         if self.pcbs[index].state() == State::SynSent {
             self.set_fast_open_bits(index, bit::SENDER_WAITS);
         }
     }
 
-    /// Whether the acknowledgement of a SYN-ACK waits for bytes to go with.
+    /// Whether the acknowledgement of a SYN-ACK waits for data to carry it.
     pub(super) fn awaits_first_bytes(&self, index: u32) -> bool {
         self.fast_open_bits(index) & bit::SENDER_WAITS != 0
     }
 
-    /// Decides when the SYN of a new connection leaves, and what it asks for. False: it waits for the program.
+    /// Decides when the SYN of a new connection leaves, and its option. Returns `false` if it waits
+    /// for the program.
     pub(super) fn open_with(
         &mut self,
         now: Instant,
@@ -185,7 +189,7 @@ impl Tcp {
         true
     }
 
-    /// The SYN has the option that is advised.
+    /// Sets the advised option in the SYN.
     fn ask(&mut self, index: u32, advice: Advice) {
         let (Advice::Request(option) | Advice::Cookie(option)) = advice else {
             return;
@@ -200,19 +204,19 @@ impl Tcp {
         }
     }
 
-    /// What is advised for a connection, whose pause was looked at when it was begun.
+    /// The advice for a connection; its pause was checked when it was created.
     fn advice_for(&self, index: u32) -> Advice {
         match self.fast_open_bits(index) & bit::PAUSED != 0 {
             true => Advice::Nothing,
-            // Pauses that have begun since do not matter.
+            // A pause that began since then does not matter.
             false => self
                 .fast_open_cache
                 .advice(&self.keys, Instant::NEVER, &self.pcbs[index].tuple),
         }
     }
 
-    /// Sends the SYN of a connection that has waited for its program's first bytes, with as many of them as it may
-    /// carry. Returns how many.
+    /// Sends the SYN of a connection that waited for its program's first bytes, with as many of
+    /// them as it may carry. Returns their number.
     //= RFC 7413 §4.1.1 (the client sends the SYN with the cookie and data)
     pub(crate) fn send_with_syn(
         &mut self,
@@ -238,7 +242,7 @@ impl Tcp {
             .send_queue
             .append_in(&mut self.payload, pcb.path.arena, &bytes[..take]);
         if queued > 0 {
-            // Of what is outstanding the SYN is no part.
+            // The SYN is not part of the outstanding data.
             pcb.snd_nxt = pcb.iss + 1;
             pcb.snd_una = pcb.snd_nxt;
             if flags.urgent && queued == bytes.len() {
@@ -275,7 +279,7 @@ impl Tcp {
         usize::from(size.min(nameable).saturating_sub(OPTIONS))
     }
 
-    /// Bytes that the SYN about to be sent carries. A repeated one carries none.
+    /// Bytes in the SYN about to be sent. A retransmitted SYN carries none.
     //= RFC 7413 §4.1.3.1 (the SYN is repeated without data and cookie)
     pub(super) fn data_of_syn(&self, index: u32) -> usize {
         let pcb = &self.pcbs[index];
@@ -286,7 +290,7 @@ impl Tcp {
         }
     }
 
-    /// The SYN has left with so many bytes.
+    /// Notes that the SYN has left with `len` bytes.
     pub(super) fn note_data_of_syn(&mut self, now: Instant, index: u32, len: usize) {
         let start = self.pcbs[index].iss + 1;
         let end = start + len as u32;
@@ -294,7 +298,7 @@ impl Tcp {
         self.pcbs[index].snd_nxt = end;
     }
 
-    /// What the SYN that is about to be sent says about Fast Open.
+    /// The Fast Open option of the SYN about to be sent.
     pub(super) fn client_option(&self, index: u32) -> Option<FastOpen> {
         let pcb = &self.pcbs[index];
         let asks = self.fast_open_bits(index) & bit::ASKED != 0;
@@ -307,8 +311,8 @@ impl Tcp {
         }
     }
 
-    /// The peer has answered the SYN: learns its cookie, and takes in what became of the data. `repeated`: the SYN was
-    /// sent more than once.
+    /// Handles the peer's answer to the SYN: learns its cookie, and notes the result of the data.
+    /// `repeated`: the SYN was sent more than once.
     pub(super) fn syn_answered(
         &mut self,
         cx: &mut Context<'_>,
@@ -341,7 +345,7 @@ impl Tcp {
         }
         let pcb = &mut self.pcbs[index];
         if bits & bit::TOO_LARGE != 0 && pcb.syn_count == 2 {
-            // It was not lost in a queue, and is no reason to be careful.
+            // Congestion did not drop the SYN, so that the window need not shrink.
             pcb.syn_count = 1;
         }
         self.release_data_of_syn(cx.now, index, segment.ack);
@@ -373,7 +377,8 @@ impl Tcp {
         self.land(index);
     }
 
-    /// Has what is left of the SYN's data sent once more. That the server did not take them is no sign of congestion.
+    /// Retransmits the rest of the SYN's data. That the server did not take them is no sign of
+    /// congestion.
     fn send_data_of_syn_again(&mut self, index: u32) {
         let mut at = self.pcbs[index].sent_head;
         let mut steps = Steps::along(self.sent.capacity());
@@ -385,7 +390,7 @@ impl Tcp {
         self.mark_ready(index);
     }
 
-    /// A router could not forward the SYN with its data: it is sent once more at once, without them.
+    /// Retransmits the SYN at once without data, since a router could not forward it with them.
     pub(super) fn syn_too_large(&mut self, index: u32) {
         let carries = self.fast_open_bits(index) & bit::CARRIES != 0;
         let pcb = &mut self.pcbs[index];
@@ -396,7 +401,8 @@ impl Tcp {
         }
     }
 
-    /// A timeout of a connection that this side has opened, after as many in a row; `expired`: it is the last.
+    /// Handles a timeout of an active open, after `retries` consecutive ones; `expired`: it is the
+    /// last.
     pub(super) fn suspect_path(&mut self, cx: &mut Context<'_>, index: u32, timeouts: u8, expired: bool) {
         let bits = self.fast_open_bits(index);
         let is_early = bits & (bit::ASKED | bit::CARRIES) != 0;

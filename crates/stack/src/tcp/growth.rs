@@ -1,15 +1,14 @@
-//! Buffers that grow with their path: a stream over a long one needs as many bytes under way
-//! as the path holds, and twice that, so that it can find out whether it holds more.
+//! Buffers that grow with their path. A stream over a long path needs as many bytes in flight as
+//! the path holds. It needs twice that to find out whether the path holds more.
 //!
-//! Short paths keep what they have: what a processor's cache does not hold is slower to copy.
-//! But a buffer that is full makes its writer wait for the reader, and the reader, once it is
-//! empty, for the writer. Where one waits for long before the other comes, fewer turns are
-//! worth more than the cache: while an engine stands between the two, where the peer's stack
-//! takes more at once, as the kernel's does, and when the reader has not come for a while. The
-//! latter may never come if the writer has to wait: programs write hundreds of kilobytes before
-//! anybody reads, which the kernel's buffers take.
+//! Short paths keep their initial buffers: memory outside of the processor's cache is slower to
+//! copy. But a full buffer makes its writer wait for the reader, and an empty one makes the reader
+//! wait for the writer. If these waits are long, fewer turns are worth more than the cache. This is
+//! so while an engine stands between the two, and where the peer's stack takes more at once, as the
+//! kernel's does. It is also so when the reader has not read for a while. The reader may depend on
+//! the writer: programs write hundreds of kilobytes before a read, which the kernel's buffers hold.
 //!
-//! Nothing here makes a buffer smaller, and one that the program has chosen stays as it is.
+//! This module never shrinks a buffer, and never changes one whose size the program has chosen.
 
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -19,16 +18,16 @@ use crate::config::TcpConfig;
 use crate::socket::{CommonSettings, setting};
 use crate::time::Instant;
 
-/// What a path may carry that a buffer grows for, in bytes a nanosecond: 16 Gb/s. A shorter one
+/// The rate of a path for which a buffer grows, in bytes a nanosecond: 16 Gb/s. A shorter path
 /// holds less than the buffer does.
 const FASTEST: u64 = 2;
 
-/// How much the window is ahead of what was read in the last round trip: in slow start the
-/// sender doubles that in this one, and again before it hears of the next window.
+/// Factor of the window over the bytes read in the last round trip. In slow start the sender
+/// doubles its rate in this round trip, and again before it sees the next window.
 const AHEAD: u32 = 4;
 
 impl Tcp {
-    /// Bytes of the receive queue that a connection may come to have.
+    /// Largest receive queue that a connection may get, in bytes.
     pub(super) fn largest_receive_buffer(&self, settings: &CommonSettings) -> u32 {
         if settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             return settings.receive_buffer;
@@ -43,7 +42,7 @@ impl Tcp {
         settings.receive_buffer.max(grown)
     }
 
-    /// The congestion window has grown: the program may have to queue more ahead.
+    /// Handles growth of the congestion window: the program may have to queue more ahead.
     #[inline]
     pub(super) fn grow_send_buffer(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
@@ -61,9 +60,8 @@ impl Tcp {
         }
     }
 
-    /// An acknowledgement is on its way. Once a round trip it is looked at how much the
-    /// program has read in one, which is what the sender can have under way; a slow program
-    /// does not get a larger buffer.
+    /// Checks once a round trip, when an acknowledgement leaves, how much the program has read in
+    /// it. The sender can have that much in flight. A slow program does not get a larger buffer.
     #[inline]
     pub(super) fn grow_receive_buffer(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
@@ -85,7 +83,7 @@ impl Tcp {
             return;
         }
         pcb.rtt.round = round;
-        // After a pause, what was read in it says nothing of a round trip.
+        // After a pause, the bytes read in it tell nothing about a round trip.
         let wanted = round.bytes_since(before).saturating_mul(AHEAD);
         if before != Round::default()
             && elapsed_ns < 2 * rtt_ns + 2_000_000
@@ -95,12 +93,12 @@ impl Tcp {
         }
     }
 
-    /// Nobody reads soon what this side's program writes: it may write more ahead.
+    /// Allows this side's program to write more ahead, since the peer's program does not read soon.
     pub(super) fn grow_for_idle_peer(&mut self, index: u32) {
         self.double_send_buffer(index, self.most_for_idle());
     }
 
-    /// What nobody reads is not to take the memory of those who do.
+    /// Limit of buffers that no program reads, so that they leave memory to others.
     fn most_for_idle(&self) -> u32 {
         let plenty = self.payload.free_blocks() > self.payload.capacity() / 2;
         let short = self.config.short_path_buffer;
@@ -119,18 +117,18 @@ impl Tcp {
         }
     }
 
-    /// A segment outside of the window has come: if that is closed, the peer has waited for a
+    /// Handles a segment outside of the window. If the window is closed, the peer has waited for a
     /// while and probes it.
     pub(super) fn probed(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
         let room = pcb.rcv_adv.after(pcb.rcv_nxt);
-        // What is less than scaling can express was advertised as nothing.
+        // A window too small for its scale was advertised as zero.
         if room.unbounded_shr(pcb.rcv_wscale.into()) == 0 {
             self.grow_for_idle_program(index);
         }
     }
 
-    /// This side's program does not read soon what has arrived: the peer may send more ahead.
+    /// Allows the peer to send more ahead, since this side's program does not read soon.
     fn grow_for_idle_program(&mut self, index: u32) {
         self.double_receive_buffer(index, self.most_for_idle());
     }
@@ -143,17 +141,17 @@ impl Tcp {
     }
 }
 
-/// Whether a path of these round trips may hold as much as a buffer.
+/// Whether a path with this round trip may hold as much as a buffer.
 fn holds(rtt_ns: u64, buffer: u32) -> bool {
     rtt_ns.saturating_mul(FASTEST) >= buffer.into()
 }
 
-/// A moment of the received stream, as roughly as is enough: a round trip is no minute, and
-/// no more is read in one than the largest buffer holds. All zeroes: none.
+/// A coarse position in the received stream. A round trip is shorter than a minute, and the bytes
+/// read in one fit the largest buffer. All zeroes: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Round {
-    /// When, in milliseconds, modulo 2^16.
+    /// The time in milliseconds, modulo 2^16.
     at_ms: u16,
     /// The first byte that the program had not read, in KiB of sequence space.
     read_kib: u16,

@@ -1,5 +1,5 @@
-//! What happens when a segment arrives (RFC 9293 §3.10.7): to whom it goes,
-//! and the order of the checks. Each step is a file of its own.
+//! Handles arriving segments (RFC 9293 §3.10.7): finds their connection, and keeps the order of the
+//! checks. Each step has a file of its own.
 
 use toehold_shm::{NONE, prefetch_all};
 use toehold_wire::tcp::Flags;
@@ -12,7 +12,7 @@ use crate::socket::{Change, Placement, SocketError, Tuning, family};
 use crate::tuple::FourTuple;
 
 impl Tcp {
-    /// Has the processor fetch what segments with these ends will probably want.
+    /// Prefetches the memory that segments with these ends will probably need.
     pub(crate) fn foresee(&self, ends: &[FourTuple]) {
         self.demux
             .guess_burst(ends, |id| match Flow::new(id, &self.pcbs) {
@@ -25,15 +25,15 @@ impl Tcp {
             });
     }
 
-    /// Takes a packet from the network. False: it is for the kernel's stack, and nothing
-    /// was done about it.
+    /// Handles a packet from the network. Returns `false` if it is for the kernel's stack; it is
+    /// then unchanged.
     pub(crate) fn segment_arrives(
         &mut self,
         cx: &mut Context<'_>,
         packet: &TcpPacket<'_>,
         placement: Option<&mut Placement<'_>>,
     ) -> bool {
-        // By reference: a segment is large, and parsed in its place.
+        // By reference: a segment is large, and parsed in place.
         match &Segment::parse(packet) {
             Ok(segment) => return self.segment_input(cx, segment, placement),
             Err(Refusal::Malformed) => cx.counters.drop_malformed += 1,
@@ -65,8 +65,8 @@ impl Tcp {
         } else if let Some(Flow::TimeWait(number)) = found {
             return self.time_wait_input(cx, number, segment);
         } else if !self.steering.is_own(&segment.tuple.flow()) {
-            // Its shard has it too, or the sender does not know where it belongs. To
-            // answer would end a connection that is another shard's.
+            // The segment's shard also receives it, or its sender uses the wrong shard. An answer
+            // would end a connection of another shard.
             cx.counters.drop_other_shard += 1;
         } else if let Some(listener) = self.find_listener(&segment.tuple) {
             if segment.hops < self.least_hops(listener, &segment.tuple) {
@@ -82,7 +82,7 @@ impl Tcp {
         true
     }
 
-    /// Whether a segment has come over more routers than its receiver's program allows.
+    /// Whether a segment has crossed more routers than the receiving program allows.
     //= RFC 5082 §3 (a packet that was sent with 255 hops and has as many comes from the same link)
     #[inline]
     fn lacks_hops(&self, index: u32, segment: &Segment<'_>) -> bool {
@@ -91,8 +91,8 @@ impl Tcp {
             .is_some_and(|tuning| segment.hops < least(tuning))
     }
 
-    /// Whether what this stack does not know is the kernel's to know: not what this stack
-    /// has sent to itself, which the kernel would take for forged.
+    /// Whether a segment unknown to this stack may belong to the kernel. Segments of this stack to
+    /// itself never do: the kernel would drop them as forged.
     pub(super) fn is_beside_kernel(&self, cx: &Context<'_>, segment: &Segment<'_>) -> bool {
         self.beside_kernel && !cx.ip.is_local(segment.tuple.remote)
     }
@@ -117,7 +117,7 @@ impl Tcp {
         self.free_if_done(index);
     }
 
-    /// From the fifth check on: acknowledgement, urgent mark, data, FIN.
+    /// Makes the checks from the fifth on: acknowledgement, urgent mark, data, FIN.
     fn synchronized_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -151,7 +151,7 @@ impl Tcp {
         }
     }
 
-    /// Congestion marks of the network and their echo (RFC 3168 §6.1.3).
+    /// Handles congestion marks of the network and their echo (RFC 3168 §6.1.3).
     fn ecn_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let pcb = &mut self.pcbs[index];
         if !pcb.has(flag::ECN) {
@@ -181,13 +181,14 @@ impl Tcp {
         }
     }
 
-    /// A segment for an address and port nobody has.
+    /// Handles a segment for an address and port without a connection or listener.
     fn no_connection_input(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
         cx.counters.tcp_no_connection += 1;
         self.reply_reset(cx, segment);
     }
 
-    /// A segment for a connection in TIME-WAIT. False: it opens another one, with the kernel.
+    /// Handles a segment for a connection in TIME-WAIT. Returns `false` if it opens another
+    /// connection, with the kernel.
     fn time_wait_input(&mut self, cx: &mut Context<'_>, number: u32, segment: &Segment<'_>) -> bool {
         let record = self.time_waits.get(number);
         let timestamps = segment.options.timestamps.filter(|_| record.has_timestamps());
@@ -195,8 +196,8 @@ impl Tcp {
         let is_old = advance.is_some_and(|advance| advance < 0);
         if segment.has(Flags::RST) {
             //= RFC 9293 §3.10.7.4 (second, check the RST bit: TIME-WAIT, enter CLOSED)
-            // What RFC 1337 fears are old duplicates, of which none has exactly this number,
-            // but for resets; whoever begins anew at this port and is not heard sends one.
+            // RFC 1337 guards against old duplicates. No old duplicate has exactly this number,
+            // except a reset. A peer that reuses this port and gets no answer sends such a reset.
             if segment.seq == record.rcv_nxt() {
                 cx.counters.tcp_resets_received += 1;
                 self.end_time_wait(number);
@@ -221,8 +222,8 @@ impl Tcp {
             self.time_waits.refresh(number, cx.now + self.config.time_wait);
         }
         //= RFC 9293 §3.10.7.4 (first: what is out of place is acknowledged)
-        // All is, but what has nothing to acknowledge. A peer that begins anew at this port waits
-        // for the answer to its SYN, and answers with a reset.
+        // Any segment is unexpected, except one with nothing to acknowledge. A peer that reuses
+        // this port waits for the answer to its SYN, and sends a reset.
         let in_place = segment.seq == record.rcv_nxt() && segment.len() == 0 && !is_old;
         if !in_place && (segment.len() > 0 || self.time_waits.answers_bare(number)) {
             self.reply_time_wait(cx, &record);
@@ -230,8 +231,8 @@ impl Tcp {
         true
     }
 
-    /// An ICMP error that quotes a segment of ours (RFC 5461, RFC 9293 §3.9.2.2). False:
-    /// if it quotes anybody's, then the kernel's.
+    /// Handles an ICMP error that quotes a segment of this stack (RFC 5461, RFC 9293 §3.9.2.2).
+    /// Returns `false` if the segment is not of this stack; it may then be the kernel's.
     pub(crate) fn icmp_error(&mut self, cx: &mut Context<'_>, error: &crate::ip::IcmpError) -> bool {
         if let Some(Flow::Connection(index)) = self.find_flow(&error.tuple) {
             self.touch(index);
@@ -277,7 +278,7 @@ impl Tcp {
             State::SynReceived if self.pcbs[index].listener == NONE => {
                 self.refused_by_network(index, error, &about.origin);
             }
-            // The peer of a half-open connection cannot be reached: nobody waits for it.
+            // The peer of a half-open connection cannot be reached, and no program waits for it.
             State::SynReceived
                 if !self.pcbs[index].is_fast_open() && ends_half_open(about.tuple.remote.is_ipv4(), kind) =>
             {
@@ -297,7 +298,7 @@ impl Tcp {
 }
 
 impl Tcp {
-    /// Makes an error that may pass a pending one, for a program that has asked for that (ip(7), IP_RECVERR).
+    /// Makes a soft error pending, for a program that has asked for that (ip(7), IP_RECVERR).
     fn report_soft_error(&mut self, index: u32, error: SocketError) {
         let is_ipv4 = self.pcbs[index].tuple.local.is_ipv4();
         let reports = |tuning: &Tuning| tuning.reports_errors[family(is_ipv4)] != 0;
@@ -308,7 +309,7 @@ impl Tcp {
     }
 }
 
-/// Whether an error about a SYN-ACK says that its peer cannot be reached, as Linux reads it.
+/// Whether an error about a SYN-ACK means that its peer cannot be reached, as on Linux.
 fn ends_half_open(is_ipv4: bool, kind: IcmpErrorKind) -> bool {
     use IcmpErrorKind as Kind;
     match kind {

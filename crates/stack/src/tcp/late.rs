@@ -1,18 +1,19 @@
-//! Acknowledgements that are delayed for an answer to take them along, and go out earlier once
-//! nobody has anything else to do: a peer whose send buffer is full waits for them.
+//! Delayed acknowledgements that are sent early when the driver is idle. A peer whose send buffer
+//! is full waits for them.
 //!
-//! What alternates keeps waiting for its answers, see `INTERACTIVE`. Others would have waited for their
-//! timer: with a send buffer of 4 KiB that was half a millisecond for every 4 KiB.
+//! Connections that alternate keep waiting for data to carry them, see `INTERACTIVE`. Other
+//! connections would wait for their timer: with a send buffer of 4 KiB, half a millisecond for
+//! every 4 KiB.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Context, Tcp, flag};
 use crate::time::Instant;
 
-/// So many connections are remembered. Others wait for their timers.
+/// Most connections in the list. Others wait for their timers.
 const MOST: usize = 7;
 
-/// Connections that have delayed one, or had when they were noted. All zeroes: none.
+/// Connections that have delayed an acknowledgement, or had when they were noted. All zeroes: none.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Late {
@@ -34,7 +35,7 @@ impl Late {
         self.count != 0
     }
 
-    /// Takes all of them, as far as they are there, whatever somebody else has written to the memory.
+    /// Takes all valid entries, whatever another process has written to the memory.
     fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
         let late = std::mem::take(self);
         late.connections.into_iter().take(late.count as usize)
@@ -42,13 +43,13 @@ impl Late {
 }
 
 impl Tcp {
-    /// Whether an acknowledgement is delayed that need not be.
+    /// Whether an acknowledgement is delayed without need.
     #[inline]
     pub(crate) fn has_late(&self) -> bool {
         self.shard[0].late.is_any()
     }
 
-    /// Sends what is delayed with the next round.
+    /// Sends the delayed acknowledgements with the next round.
     pub(crate) fn acknowledge_late(&mut self, cx: &Context<'_>) {
         for index in self.shard[0].late.take() {
             if !self.pcbs.is_live(index) {

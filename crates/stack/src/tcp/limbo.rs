@@ -1,5 +1,5 @@
-//! Closed connections whose unacknowledged bytes the peer may still be reading
-//! where they lie: the bytes stay until the link says that it has passed them.
+//! Closed connections whose unacknowledged bytes the peer may still be reading in place. The bytes
+//! stay until the link reports that the peer has passed them.
 
 use toehold_link::{Fence, Transmitter};
 use toehold_shm::{NONE, Steps};
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Tcp, flag};
 
-/// A closed connection that waits.
+/// A closed connection whose memory is not free yet.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Limbo {
@@ -17,8 +17,8 @@ pub(super) struct Limbo {
 }
 
 impl Tcp {
-    /// Puts a closed connection behind a fence, or frees its bytes if the peer
-    /// has finished with them already.
+    /// Puts a closed connection behind a fence, or frees its bytes if the peer has passed them
+    /// already.
     pub(super) fn enter_limbo(&mut self, index: u32, out: &dyn Transmitter) {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
@@ -36,13 +36,14 @@ impl Tcp {
             connection: index,
             next: self.shard[0].limbo_head,
         };
-        // There is room for every connection.
+        // The slab has room for every connection.
         if let Some(new) = self.limbo.insert(limbo) {
             self.shard[0].limbo_head = new;
         }
     }
 
-    /// Whether nobody reads a connection's bytes any more, if a fence was put up when they were sent.
+    /// Whether the peer no longer reads a connection's bytes, if a fence was set when they were
+    /// sent.
     fn has_passed(&self, index: u32, fence: Fence, out: &dyn Transmitter) -> bool {
         match self.pcbs[index].path.is_loopback() {
             true => self.shard[0].looped_taken.wrapping_sub(fence.0) as i64 >= 0,
@@ -50,7 +51,7 @@ impl Tcp {
         }
     }
 
-    /// Frees the bytes of closed connections that the peer can no longer read.
+    /// Frees the bytes of closed connections that the peer no longer reads.
     pub(super) fn sweep_limbo(&mut self, out: &dyn Transmitter) {
         let mut at = std::mem::replace(&mut self.shard[0].limbo_head, NONE);
         let mut steps = Steps::along(self.limbo.capacity());

@@ -1,4 +1,4 @@
-//! What is known of a listener, and the addresses that it is for.
+//! The state of a listener, and the addresses that it accepts.
 
 use toehold_shm::NONE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -18,9 +18,9 @@ pub(crate) struct Listener {
     pub(super) flags: u8,
     pub(super) on_events: u8,
     pub(super) generation: u32,
-    /// Most connections that may wait to be accepted, less one (as in BSD and Linux).
+    /// One less than the most connections in the accept queue (as in BSD and Linux).
     pub(super) backlog: u32,
-    /// Connections that wait to be accepted, oldest first.
+    /// Head of the accept queue, oldest connection first.
     pub(super) queue_head: u32,
     pub(super) queue_tail: u32,
     pub(super) queue_len: u32,
@@ -28,7 +28,8 @@ pub(crate) struct Listener {
     pub(super) half_open: u32,
     /// Connections opened before their handshake is done.
     pub(super) fast_open: Pending,
-    /// So many timeouts a connection has to bring data before it is accepted without; 0: none.
+    /// The number of timeouts in which a connection must bring data before it is accepted without;
+    /// 0: none.
     pub(super) deferral: u32,
     pub(super) event_next: u32,
     /// Next listener with the same port bucket, plus one; 0: none.
@@ -37,9 +38,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// It listens.
+    /// The listener is open.
     pub(super) const OPEN: u8 = 1;
-    /// Of those that share its address and port, connections are for it.
+    /// The listener is preferred among those that share its address and port.
     const PREFERRED: u8 = 1 << 1;
 
     pub(super) fn is_open(&self) -> bool {
@@ -57,7 +58,7 @@ impl Listener {
         }
     }
 
-    /// Forgets who waits, and on which lists it is itself.
+    /// Empties its queue, and clears its links on lists.
     pub(super) fn forget(&mut self) {
         (self.queue_head, self.queue_tail, self.queue_len) = (NONE, NONE, 0);
         (self.on_events, self.event_next, self.bucket_next) = (0, NONE, 0);
@@ -65,7 +66,7 @@ impl Listener {
         self.fast_open.forget();
     }
 
-    /// Counts a block that knows this listener, if it is one of its pending ones.
+    /// Counts a block that refers to this listener, if it is pending.
     pub(super) fn count(&mut self, pcb: &Pcb) {
         if pcb.state() == State::SynReceived {
             self.half_open = self.half_open.wrapping_add(1);
@@ -75,7 +76,7 @@ impl Listener {
         }
     }
 
-    /// Whether anybody waits, or is about to.
+    /// Whether any connection waits in the accept queue, or is pending.
     pub(super) fn has_connections(&self) -> bool {
         self.queue_len != 0 || self.half_open != 0 || !self.fast_open.is_idle()
     }
@@ -92,22 +93,22 @@ impl Listener {
         Scope::new(self.address, &self.settings)
     }
 
-    /// Whether a connection to `address` is for this listener: exact or wildcard.
+    /// Whether a connection to `address` matches this listener, exactly or by wildcard.
     pub(super) fn takes(&self, address: Address, port: u16) -> bool {
         self.is_open() && self.port == port && self.scope().has(address)
     }
 
-    /// Whether it stands in the way of a new one.
+    /// Whether this listener conflicts with a new one.
     pub(super) fn conflicts(&self, scope: &Scope, port: u16) -> bool {
         self.is_open() && self.port == port && self.scope().meets(scope)
     }
 }
 
-/// The addresses that a listener is for.
+/// The addresses that a listener accepts.
 #[derive(Debug)]
 pub(super) struct Scope {
     address: Address,
-    /// IPv4, IPv6.
+    /// Whether it accepts IPv4, and IPv6.
     families: [bool; 2],
 }
 
@@ -127,7 +128,7 @@ impl Scope {
         }
     }
 
-    /// Whether there is an address that is in both.
+    /// Whether both scopes contain a common address.
     pub(super) fn meets(&self, other: &Scope) -> bool {
         let families = self
             .families

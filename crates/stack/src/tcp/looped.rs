@@ -1,6 +1,6 @@
-//! Segments between two connections of the same stack, which never see a link. Their headers wait
-//! in payload memory for the next transmission round. Their payload stays where it is, in its
-//! sender's queue, and is copied once, to the receiver's.
+//! Segments between two connections of the same stack, which never reach a link. Their headers wait
+//! in payload memory for the next transmission round. Their payload stays in the sender's queue,
+//! and is copied once, to the receiver's.
 
 use toehold_link::TransmitError;
 use toehold_shm::Payload;
@@ -11,17 +11,17 @@ use super::segment::{Data, Place, Segment};
 use super::{Context, Pcb, Tcp};
 use crate::tuple::FourTuple;
 
-/// Most bytes that wait.
+/// Most bytes of waiting headers.
 const MAX_LOOPED: usize = 1 << 20;
 
-/// The longest header of TCP's.
+/// The longest TCP header.
 const MAX_HEADER: usize = 60;
 
-/// In front of every header.
+/// Precedes every header.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Prefix {
-    /// As the sender has them.
+    /// The tuple of the sender.
     ends: FourTuple,
     header_len: u32,
     payload: Queued,
@@ -33,7 +33,7 @@ struct Prefix {
 #[repr(C)]
 pub(super) struct Queued {
     connection: u32,
-    /// Where it begins, as the connection counts what is acknowledged, and in which block.
+    /// The position of the payload in the sender's sequence space; the next field is its block.
     start: Seq,
     block: u32,
     len: u32,
@@ -48,7 +48,7 @@ impl Queued {
         len: 0,
     };
 
-    /// From `offset` bytes behind the head of a connection's queue on.
+    /// The payload from `offset` bytes behind the head of a connection's queue on.
     pub(super) fn new(
         index: u32,
         pcb: &mut Pcb,
@@ -98,7 +98,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Takes in the oldest segment that this stack sent to itself. False: there is none.
+    /// Handles the oldest segment that this stack sent to itself. Returns `false` if there is none.
     pub(crate) fn handle_looped(&mut self, cx: &mut Context<'_>) -> bool {
         let mut header = [0; MAX_HEADER];
         let Some(prefix) = self.pop_looped(&mut header) else {
@@ -106,13 +106,13 @@ impl Tcp {
         };
         cx.counters.frames_received += 1;
         cx.counters.tcp_segments_received += 1;
-        // No more than there is, whatever somebody else has written to the memory.
+        // Bounded by the buffer, whatever another process has written to the memory.
         let header = &header[..MAX_HEADER.min(prefix.header_len as usize)];
         match &Segment::looped(&prefix.ends, header, prefix.payload, prefix.hops as u8) {
             Ok(segment) if self.is_queued(&prefix.ends, &prefix.payload) => {
                 self.segment_input(cx, segment, None);
             }
-            // Sent once more, and acknowledged since.
+            // Retransmitted, and acknowledged since.
             Ok(_) => {}
             Err(_) => cx.counters.drop_malformed += 1,
         }
@@ -134,7 +134,7 @@ impl Tcp {
         Some(prefix)
     }
 
-    /// Whether payload is still where it was when it was sent.
+    /// Whether payload is still in the sender's queue.
     fn is_queued(&self, ends: &FourTuple, payload: &Queued) -> bool {
         if payload.len == 0 {
             return true;
@@ -147,8 +147,8 @@ impl Tcp {
         })
     }
 
-    /// Puts `len` bytes of a segment's payload, from its byte `from` on, at `at` bytes from the
-    /// head of a connection's receive queue, and returns how many.
+    /// Copies `len` bytes of a segment's payload, from byte `from` on, to `at` bytes behind the
+    /// head of a connection's receive queue. Returns the number copied.
     pub(super) fn place_payload(
         &mut self,
         index: u32,
@@ -163,7 +163,8 @@ impl Tcp {
                 arrived.write_to(queue, memory, at, from, len)
             }
             Place::Queued(queued) => {
-                // The two may be one connection. If not, the sender's is nothing to be changed, see `mend`.
+                // The two may be one connection. If not, the sender's block must not be changed,
+                // see `mend`.
                 let sender = &self.pcbs[queued.connection];
                 let start = queued.start.distance(sender.queue_start()) as usize;
                 let Some(source) = sender.send_queue.at_block(memory, start, queued.block) else {
@@ -175,8 +176,8 @@ impl Tcp {
         }
     }
 
-    /// Appends `len` bytes of a segment's payload, from its byte `from` on, to a connection's
-    /// receive queue, and returns how many.
+    /// Appends `len` bytes of a segment's payload, from byte `from` on, to a connection's receive
+    /// queue. Returns the number appended.
     #[inline]
     pub(super) fn append_payload(
         &mut self,

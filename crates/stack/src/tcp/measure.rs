@@ -1,6 +1,6 @@
-//! Round trips of segments that were sent more than once. What timestamps say of them keeps
-//! a timeout that is shorter than the path from being so for ever: every segment is sent
-//! again then, and by Karn's rule none would be measured.
+//! Round trips of segments that were sent more than once. If the timeout is shorter than the path,
+//! every segment is retransmitted, and Karn's rule measures none. Timestamps then measure the path,
+//! so that the timeout grows.
 
 use super::ack::Progress;
 use super::segment::Segment;
@@ -11,8 +11,8 @@ use crate::time::Instant;
 const MS: u64 = 1_000_000;
 
 impl Tcp {
-    /// An acknowledgement of new data, which the segments alone may have taught nothing. The
-    /// timeout stays backed off until something is measured.
+    /// Handles an acknowledgement of new data whose segments gave no sample. The timeout stays
+    /// backed off until a round trip is measured.
     //= RFC 6298 §5 (a new measurement collapses the timeout after it was backed off)
     #[inline]
     pub(super) fn measure(&mut self, now: Instant, index: u32, segment: &Segment<'_>, progress: &Progress) {
@@ -27,33 +27,34 @@ impl Tcp {
 }
 
 impl Pcb {
-    /// The timeout is what measurements say.
+    /// Ends the backoff: the timeout follows the measurements.
     #[inline]
     pub(super) fn end_backoff(&mut self) {
         self.backoff = 0;
         self.settings.set(setting::BACKOFF_KEPT, false);
     }
 
-    /// Whether a round trip could be measured.
+    /// Measures a round trip from timestamps. Returns whether it could.
     #[cold]
     fn measure_repaired(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
         let echoed = self.echoed_ns(now, segment);
         if let Some(sample) = echoed {
             self.rtt.sample(now, sample);
         } else if !self.rtt.has_sample() && self.waiting_since.is_set() {
-            // Too much is better than nothing.
+            // An overestimate is better than no sample.
             self.rtt.sample(now, now.nanos_since(self.waiting_since));
         }
         echoed.is_some()
     }
 
-    /// The handshake is done, in which the SYN, or SYN-ACK, may have been sent more than once.
+    /// Measures the handshake, whose SYN or SYN-ACK may have been sent more than once.
     pub(super) fn measure_handshake(&mut self, now: Instant, segment: &Segment<'_>) {
         let since_first = now.nanos_since(self.waiting_since);
         let echo = segment.options.timestamps.map(|timestamps| timestamps.echo);
         let is_first = echo == Some(self.timestamp(self.waiting_since));
         if self.has(flag::TIMESTAMPS) && is_first {
-            // It was not lost: to send it again was needless, and is no reason to be careful.
+            // The segment was not lost: the retransmission was needless, and the window need not
+            // shrink.
             //= RFC 3522 §3.2
             self.syn_count = 1;
         }
@@ -64,18 +65,19 @@ impl Pcb {
         self.rtt.sample(now, sample.unwrap_or(since_first));
     }
 
-    /// The peer's answer to the SYN-ACK has come, and is no measure any more once it comes with data.
+    /// Notes the peer's answer to the SYN-ACK. If it arrives again with data, it is no measure any
+    /// more.
     pub(super) fn await_data(&mut self) {
         self.waiting_since = Instant::NEVER;
     }
 
-    /// Whether a connection in SYN-RECEIVED waits for data alone.
+    /// Whether a connection in SYN-RECEIVED waits for data only.
     pub(super) fn is_awaited(&self) -> bool {
         self.has(flag::PASSIVE) && self.syn_count == 1 && !self.waiting_since.is_set()
     }
 
-    /// The round trip of whatever the peer echoes, in whole milliseconds; `None`: less than
-    /// one, or there are no timestamps.
+    /// The round trip of the segment that the peer echoes, in whole milliseconds. `None`: less than
+    /// one millisecond, or no timestamps.
     //= RFC 7323 §4.1 (the echoed value gives the round trip of a segment that was sent again, too)
     fn echoed_ns(&self, now: Instant, segment: &Segment<'_>) -> Option<u64> {
         let timestamps = segment.options.timestamps?;

@@ -1,14 +1,14 @@
-//! Payload memory that is scarce: what each connection may always hold, what it may hold of the
-//! rest, and who waits for more.
+//! Shares scarce payload memory: each connection's guarantee, its share of the rest, and the list
+//! of connections that wait for more.
 //!
-//! A queue may always hold [`GUARANTEED`] bytes, whatever other queues hold. Memory for that is
-//! kept free: the *reserve*. It is two guarantees for each connection, one a direction, and at
-//! least half of the memory, because bytes that are queued cannot be taken back when more
-//! connections come. If the guarantees of all connections do not fit, each gets an equal share.
+//! A queue may always hold [`GUARANTEED`] bytes, whatever other queues hold. The *reserve* is the
+//! memory kept free for that. It covers two guarantees for each connection, one a direction, and is
+//! at least half of the memory. Queued bytes cannot be taken back when more connections arrive. If
+//! the guarantees of all connections do not fit, each gets an equal share.
 //!
-//! What is above the reserve is for those that want more. No queue grows beyond half of it: the
-//! more of them grow, the less each comes to hold, and there is always some left for the next
-//! one. Of `n` that would take everything each gets one part of `n + 1`, and one part stays free.
+//! Queues beyond their guarantee share the memory above the reserve. No queue grows beyond half of
+//! it. The more queues grow, the less each holds, and some memory always stays free for the next
+//! one. If `n` queues want all of it, each gets one part of `n + 1`, and one part stays free.
 //! (Dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.)
 //!
 //! | free memory | a program may queue | windows |
@@ -24,44 +24,42 @@ use super::channel::takes_more;
 use super::{Pcb, Tcp, flag};
 use crate::socket::Change;
 
-/// The end of the list of those who wait. An index counts from [`FIRST_INDEX`],
-/// so that zero stands for not being on the list, and for no list.
+/// The end of the list of waiting connections. Indices count from [`FIRST_INDEX`], so that zero
+/// means "not on the list" and "no list".
 const END: u32 = 1;
 const FIRST_INDEX: u32 = 2;
 
 /// Bytes that a queue may hold whatever others hold, as long as these fit for all connections.
 pub(crate) const GUARANTEED: u32 = 16 << 10;
 
-/// Bytes of the largest frame. A reader may have one on the way to it unless memory is nearly out.
+/// Bytes of the largest frame. A reader may have one in flight to it unless memory is nearly out.
 const LARGEST_FRAME: u32 = 1 << 16;
 
-/// Most programs that one round tells of memory. Who is not told in this round
-/// is told in the next one, if there is still some left.
+/// Most programs that one round wakes for memory. The next round wakes others if memory is left.
 const MOST_WAKES: u32 = 64;
 
-/// The thresholds above in blocks, as the size of payload memory alone gives them.
+/// The thresholds above in blocks, as far as they depend only on the size of payload memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thresholds {
     /// All blocks.
     capacity: u32,
     /// A guarantee while those of all connections fit.
     guarantee: u32,
-    /// Below so few free blocks, programs queue nothing.
+    /// With fewer free blocks than this, programs queue no data.
     kept: u32,
-    /// The least that the reserve is, and the most.
+    /// The bounds of the reserve.
     reserve: [u32; 2],
-    /// So far below the reserve, memory is scarce.
+    /// Memory is scarce this far below the reserve.
     margin: u32,
 }
 
 impl Thresholds {
-    /// The last eighth of payload memory is kept for what arrives: otherwise two
-    /// stacks whose memory is full of what the other one has no room for would
-    /// wait for each other for ever. Of little memory it is more: one frame of a stack to itself
-    /// has to find room for as long as another one is not read.
+    /// The last eighth of payload memory is kept for received data. Otherwise two stacks with full
+    /// memory could wait for each other for ever. Of little memory, it is more: a frame of a stack
+    /// to itself needs room while another frame is unread.
     ///
-    /// A sixteenth of the memory is for everybody, even when guarantees would take all of it:
-    /// many connections that are idle do not make one slow that is not.
+    /// A sixteenth of the memory is shared by all queues, even if guarantees would take all of it.
+    /// Many idle connections therefore do not slow down a busy one.
     pub(super) fn new(payload: &Payload) -> Self {
         let capacity = payload.capacity();
         let block_len = payload.block_len() as u32;
@@ -77,13 +75,13 @@ impl Thresholds {
 }
 
 impl Tcp {
-    /// Blocks that programs may fill with what they send, guarantees included.
+    /// Blocks that programs may fill with data to send, including guarantees.
     #[inline]
     fn queueable_blocks(&self) -> u32 {
         self.payload.free_blocks().saturating_sub(self.thresholds.kept)
     }
 
-    /// Blocks that are kept free for the guarantees of all connections.
+    /// Blocks kept free for the guarantees of all connections.
     #[inline]
     fn reserve(&self) -> u32 {
         let Thresholds {
@@ -93,7 +91,7 @@ impl Tcp {
         guarantees.max(reserve[0]).min(reserve[1])
     }
 
-    /// Bytes that a queue may hold whatever others do: at least a block.
+    /// Bytes that a queue may hold whatever others hold: at least a block.
     fn guarantee(&self) -> u32 {
         let Thresholds {
             capacity, guarantee, ..
@@ -107,20 +105,20 @@ impl Tcp {
         blocks * self.payload.block_len() as u32
     }
 
-    /// Bytes that one queue may hold, for as long as so much is free.
+    /// Bytes that one queue may hold while this much is free.
     #[inline]
     fn share(&self) -> usize {
         let above = self.payload.free_blocks().saturating_sub(self.reserve());
         above.div_ceil(2) as usize * self.payload.block_len()
     }
 
-    /// Whether so little is left that what goes beyond guarantees is not even kept.
+    /// Whether memory is so scarce that received data beyond guarantees are dropped.
     #[inline]
     pub(super) fn is_scarce(&self) -> bool {
         self.payload.free_blocks() <= self.reserve().saturating_sub(self.thresholds.margin)
     }
 
-    /// How many more bytes a connection's program may queue for sending.
+    /// The number of bytes that a connection's program may still queue for sending.
     #[inline]
     pub(crate) fn queueable(&self, index: u32) -> usize {
         let mut most = self.share();
@@ -136,7 +134,7 @@ impl Tcp {
         self.queueable(index) > 0
     }
 
-    /// Bytes that a connection's receive queue may come to hold.
+    /// Limit of a connection's receive queue, in bytes.
     #[inline]
     pub(crate) fn receive_limit(&self, pcb: &Pcb) -> u32 {
         let mut share = self.share().min(u32::MAX as usize) as u32;
@@ -155,16 +153,16 @@ impl Tcp {
         room_of(pcb, self.receive_limit(pcb))
     }
 
-    /// Whether what has come for a connection may be kept. Peers were told of more room, all
-    /// together, than there is: the guarantees of others are not for those that use all of it.
+    /// Whether received data of a connection may be stored. Together, peers were promised more room
+    /// than there is. Connections that use it must not take the guarantees of others.
     #[inline]
     pub(super) fn may_keep(&self, index: u32) -> bool {
         !self.is_scarce() || self.pcbs[index].receive_queue.len() < self.guarantee() as usize
     }
 
-    /// Takes back what was received ahead of gaps by those that hold more than their guarantee:
-    /// their peers send it again. A single byte far ahead holds all of the memory before it.
-    /// Costs a compare if no range has come since it last did so.
+    /// Drops data received ahead of gaps by connections beyond their guarantee: their peers
+    /// retransmit them. A single byte far ahead holds all of the memory before it. Costs one
+    /// comparison if no range has arrived since the last call.
     #[cold]
     pub(super) fn drop_what_is_ahead(&mut self) {
         if self.ranges.len() > self.shard[0].ranges_left {
@@ -182,8 +180,7 @@ impl Tcp {
         self.shard[0].ranges_left = self.ranges.len();
     }
 
-    /// Has a connection's program told when there is memory again, after those
-    /// that wait already.
+    /// Adds a connection to the end of the list of those to wake when memory is free.
     pub(crate) fn await_memory(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
         if pcb.memory_next != 0 {
@@ -210,7 +207,7 @@ impl Tcp {
         }
     }
 
-    /// The one that has waited longest, which is taken off the list.
+    /// Removes the connection that has waited longest from the list.
     fn take_memory_waiter(&mut self) -> Option<u32> {
         let index = self.shard[0].memory_waiters.checked_sub(FIRST_INDEX)?;
         let next = std::mem::take(&mut self.pcbs[index].memory_next);
@@ -223,7 +220,7 @@ impl Tcp {
         Some(index)
     }
 
-    /// Whether somebody waits for memory, and there may be enough.
+    /// Whether a connection waits for memory, and there may be enough.
     #[inline]
     pub(crate) fn memory_is_back(&self) -> bool {
         let shard = &self.shard[0];
@@ -234,14 +231,14 @@ impl Tcp {
         free > 0 && (shard.memory_first_passed != 0 || free > shard.memory_too_little)
     }
 
-    /// Has the list looked through again, whatever memory there is: one on it is gone.
+    /// Checks the whole list again, whatever memory is free: a connection on it has ended.
     pub(super) fn look_through_memory_waiters(&mut self) {
         let shard = &mut self.shard[0];
         (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
     }
 
-    /// Tells those who have waited longest, no more than there are blocks for, and not those
-    /// who hold their share already; whoever finds too little waits again.
+    /// Wakes the connections that have waited longest, at most one for each free block, except
+    /// those that hold their share already. A connection that finds too little memory waits again.
     #[cold]
     pub(super) fn wake_memory_waiters(&mut self) {
         let free = self.queueable_blocks();
@@ -260,7 +257,7 @@ impl Tcp {
                 match shard.memory_first_passed {
                     0 => (shard.memory_first_passed, shard.memory_too_little) = (entry, free),
                     first if first == entry => {
-                        // Once around: so little helps none of them.
+                        // All waiters were tried: this little memory helps none of them.
                         shard.memory_first_passed = 0;
                         return;
                     }
@@ -281,7 +278,7 @@ impl Tcp {
     }
 }
 
-/// Bytes that a receive queue of at most `limit` still has room for.
+/// Bytes that still fit a receive queue of at most `limit`.
 #[inline]
 pub(super) fn room_of(pcb: &Pcb, limit: u32) -> u32 {
     limit.saturating_sub(pcb.receive_queue.len() as u32)

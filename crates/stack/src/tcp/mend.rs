@@ -1,11 +1,11 @@
-//! A stack whose holder was killed in the middle of a change.
+//! Repairs a stack whose holder was killed in the middle of a change.
 //!
-//! Whoever changes a control block says so before, in one word: its *suspect*. All other
-//! blocks are whole at any moment, and so is what they alone own: their bytes, and their
-//! records of segments. What ties them together (lists, chains, tables, counts, what is
-//! free) is made anew from them. The suspect itself may be in any state and is reset; its
-//! bytes stay until its peer can no longer read them. What is found to be damaged all the
-//! same is not mended: nothing of such a stack can be relied upon.
+//! A process that changes a control block announces it first, in one word: the *suspect*. All other
+//! blocks are consistent at any moment, and so are the bytes and segment records that they alone
+//! own. The repair rebuilds the links between blocks: lists, chains, tables, counts and free
+//! memory. The suspect may be in any state and is reset. Its bytes stay until its peer can no
+//! longer read them. If other damage is found, the stack is not repaired: no part of it can be
+//! trusted.
 
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
@@ -19,12 +19,12 @@ use crate::Stack;
 use crate::socket::{Change, Event, ListenerId, SocketError, setting};
 use crate::time::Instant;
 
-/// Set in the suspect's word for a listener. Above it is the process that is changing it: what
-/// others have changed before is whole, since they have let go of it.
+/// Set in the suspect's word for a listener. The bits above it name the process that is changing
+/// it. Changes of other processes are complete, since they have released the lease.
 const LISTENER: u64 = 1 << 32;
 const PROCESS_SHIFT: u32 = 48;
 
-/// Flags that say on which lists a block is.
+/// Flags that tell on which lists a block is.
 const LISTED: u32 = flag::ON_READY | flag::ON_NEIGHBOR | flag::ON_EVENTS;
 
 /// What a suspect keeps of its flags.
@@ -36,32 +36,33 @@ const KEPT: u32 = flag::RELEASED
     | flag::FIN_RECEIVED
     | flag::READ_SHUT;
 
-/// What one segment takes of the numbers at most, its FIN included.
+/// Most sequence numbers of one segment, including its FIN.
 const LONGEST_SEGMENT: u32 = 1 << 16;
 
-/// The stack is damaged in more than what somebody was just changing.
+/// The damage to the stack exceeds the block that was being changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the stack is damaged in more than what was just being changed")]
 pub struct Damaged;
 
 impl Stack {
-    /// Says which of the processes that have the stack in turn uses this handle; it is 0
-    /// otherwise.
+    /// Sets the number of the process that uses this handle, among the processes that share the
+    /// stack. The default is 0.
     pub fn set_process(&mut self, process: u16) {
         self.tcp.process = u64::from(process) << PROCESS_SHIFT;
     }
 
-    /// Makes the stack whole again after a process died that had it. The
-    /// connection that was just being changed is reset; all others go on, and those who wait
-    /// for any are told that something may have changed. Returns what was being changed, which
-    /// may be a connection or listener that no program knows of yet.
+    /// Repairs the stack after the process that held it died. The connection that was being changed
+    /// is reset; all others go on. Threads that wait for any connection are woken, since it may
+    /// have changed. Returns the object that was being changed, which may be unknown to any program
+    /// yet.
     ///
-    /// Locks of lanes are to be taken from the dead one before
-    /// ([`Channels::mend`](toehold_shm::Channels::mend), [`Channels::bury`](toehold_shm::Channels::bury)).
+    /// The caller must first take the dead process's locks of lanes
+    /// ([`Channels::mend`](toehold_shm::Channels::mend),
+    /// [`Channels::bury`](toehold_shm::Channels::bury)).
     ///
     /// # Errors
     ///
-    /// [`Damaged`]: the stack is of no more use.
+    /// [`Damaged`]: the stack cannot be used any more.
     pub fn mend(&mut self, dead: u16) -> Result<Option<Event>, Damaged> {
         self.ip.mend();
         self.tcp.mend(dead)
@@ -69,18 +70,18 @@ impl Stack {
 }
 
 impl Tcp {
-    /// Says that a block is being changed, and no other one any more.
+    /// Announces that a block is being changed, and no other one any more.
     #[inline]
     pub(crate) fn touch(&mut self, index: u32) {
         self.suspect(self.process | (u64::from(index) + 1));
     }
 
-    /// Says that a listener is being made.
+    /// Announces that a listener is being created.
     pub(super) fn touch_listener(&mut self, index: u32) {
         self.suspect(self.process | LISTENER | (u64::from(index) + 1));
     }
 
-    /// Says that nothing is being changed.
+    /// Announces that no block is being changed.
     #[inline]
     pub(crate) fn touch_nothing(&mut self) {
         self.suspect(0);
@@ -88,13 +89,13 @@ impl Tcp {
 
     #[inline]
     fn suspect(&mut self, suspect: u64) {
-        // Whatever was done before is there before the word is, and what follows after it.
+        // Orders earlier changes before the word, and later changes after it.
         compiler_fence(Release);
         self.shard[0].suspect = suspect;
         compiler_fence(Release);
     }
 
-    /// Says up to where a connection is about to send what it never sent before.
+    /// Announces up to which number a connection is about to send new data.
     #[inline]
     pub(super) fn note_sending(&mut self, index: u32, end: Seq) {
         self.shard[0].sending = u64::from(index) << 32 | u64::from(end.0);
@@ -133,7 +134,7 @@ impl Tcp {
         Some(Event::Listener(ListenerId { index, generation }))
     }
 
-    /// Forgets blocks that are nobody's any more, and had nothing left but to be given back.
+    /// Drops blocks that have no owner and were only waiting to be freed.
     fn drop_remains(&mut self, suspect: Option<u32>) {
         let stays = |index: u32, pcb: &Pcb| {
             let needed = flag::IN_ACCEPT_QUEUE | flag::RESET | flag::FENCE_WANTED | flag::IN_LIMBO;
@@ -149,7 +150,8 @@ impl Tcp {
         self.pcbs.mend(|_, pcb| pcb.generation != 0);
     }
 
-    /// Ends the channels that are no connection's, and the suspect's, if nobody copies along it.
+    /// Closes the channels without a connection, and the suspect's channel unless a process copies
+    /// along it.
     fn mend_channels(&mut self, wreck: Option<u32>) -> Result<(), Damaged> {
         let open: Vec<u32> = self
             .open_channels
@@ -167,7 +169,7 @@ impl Tcp {
             }
             self.channels.end(channel);
             for lane in lanes.into_iter().flatten() {
-                // Whoever wanted it meanwhile is told by the end of the channel.
+                // The end of the channel wakes a process that wanted it in the meantime.
                 let _ = lane.leave();
             }
             self.open_channels[channel].connection = NONE;
@@ -177,19 +179,19 @@ impl Tcp {
         Ok(())
     }
 
-    /// Leaves of a block what its program and its peer need to learn that it was reset.
+    /// Reduces a block to the state that its program and its peer need to learn of the reset.
     fn strip(&mut self, index: u32) {
         let sending = self.shard[0].sending;
         let pcb = &mut self.pcbs[index];
         let empty = Pcb::new(pcb.tuple, pcb.generation, pcb.settings);
         let knows_peer = !matches!(pcb.state(), State::Closed | State::SynSent);
-        // Who is just being accepted does not know its listener any more.
+        // A connection in the middle of accept has lost its listener.
         let awaits_accept = pcb.has(flag::IN_ACCEPT_QUEUE) && pcb.listener != NONE;
         pcb.flags = pcb.flags & KEPT | flag::FIN_QUEUED | flag::FENCE_WANTED;
         if knows_peer {
             pcb.set(flag::RESET);
         }
-        // If its last segment left and that was not noted, the peer expects what follows there.
+        // If its last segment left and that was not noted, the peer expects the number behind it.
         let is_its = sending >> 32 == u64::from(index);
         let end = Seq(sending as u32);
         let unnoted = (1..=LONGEST_SEGMENT).contains(&end.after(pcb.snd_nxt));
@@ -215,7 +217,7 @@ impl Tcp {
         (pcb.wheel_at, pcb.waiting_since) = (Instant::NEVER, Instant::NEVER);
     }
 
-    /// Makes free what no block owns. Bytes that are in no queue are the suspect's.
+    /// Frees memory that no block owns. Bytes that are in no queue are the suspect's.
     fn mend_memory(&mut self, wreck: Option<u32>) -> Result<(), Damaged> {
         let mut owned = Vec::new();
         let mut sent = Owned::of(&self.sent);
@@ -255,8 +257,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// Puts every block on the lists of those that may have something to send or to tell, and
-    /// on the wheel. Those that waited for something wait for it again.
+    /// Puts every block on the lists of blocks that may have data to send or events, and on the
+    /// wheel. Blocks that waited before wait again.
     fn mend_lists(&mut self) {
         let shard = &mut self.shard[0];
         (shard.ready_head, shard.ready_tail) = (NONE, NONE);
@@ -282,7 +284,7 @@ impl Tcp {
         }
     }
 
-    /// Gives every listener back who waits at it, in the order in which they came.
+    /// Rebuilds every listener's accept queue, in the order of arrival.
     fn mend_listeners(&mut self) {
         self.listener_buckets.fill(0);
         for index in 0..self.listeners.len() as u32 {
@@ -315,7 +317,7 @@ impl Tcp {
         }
     }
 
-    /// Has all flows found.
+    /// Enters all flows into the demultiplexer.
     fn mend_demux(&mut self) -> Result<(), Damaged> {
         self.demux.forget();
         for index in self.live() {
@@ -335,7 +337,7 @@ impl Tcp {
     }
 }
 
-/// Which records of a slab belong to some block.
+/// The records of a slab that belong to a block.
 struct Owned(Vec<bool>);
 
 impl Owned {
@@ -347,7 +349,8 @@ impl Owned {
         self.0.get(index as usize) == Some(&true)
     }
 
-    /// False: there is no such record, or it is another's.
+    /// Claims a record for a block. Returns `false` if there is no such record, or another block
+    /// owns it.
     fn claim<T: Plain>(&mut self, slab: &Slab<T>, index: u32) -> bool {
         let place = self.0.get_mut(index as usize);
         match place.filter(|owned| slab.is_live(index) && !**owned) {
@@ -359,7 +362,8 @@ impl Owned {
         }
     }
 
-    /// Claims the records of a list. The last one, or [`NONE`]; `None` if one could not be had.
+    /// Claims the records of a list. Returns the last one, or [`NONE`]; `None` if one could not be
+    /// claimed.
     fn claim_list<T: Plain>(&mut self, slab: &Slab<T>, first: u32, next: impl Fn(&T) -> u32) -> Option<u32> {
         let (mut last, mut at) = (NONE, first);
         while at != NONE {
@@ -371,7 +375,7 @@ impl Owned {
         Some(last)
     }
 
-    /// The same of a ring, of which one is known.
+    /// Claims the records of a ring, of which one is known.
     fn claim_ring<T: Plain>(&mut self, slab: &Slab<T>, one: u32, next: impl Fn(&T) -> u32) -> bool {
         let mut at = one;
         while at != NONE {

@@ -1,10 +1,9 @@
-//! TCP by RFC 9293 and its companions, one concern a file.
+//! TCP by RFC 9293 and its companions, with one concern in each file.
 //!
-//! [`Tcp`] owns every connection of a stack. It sees segments (`input`), it is
-//! asked for segments (`output`), and it is told that time has passed
-//! (`timers`); it never calls anybody back. Connections with something to send
-//! wait on the ready list, those whose readiness changed on the event list;
-//! both are threaded through the control blocks.
+//! [`Tcp`] owns every connection of a stack. Its callers pass it segments (`input`), ask it for
+//! segments (`output`), and tell it that time has passed (`timers`). It never calls back.
+//! Connections with data to send wait on the ready list, and those whose readiness changed on the
+//! event list. Both lists are linked through the control blocks.
 
 pub(crate) mod accept;
 mod acceptable;
@@ -92,7 +91,7 @@ use crate::time::Instant;
 use crate::tuple::FourTuple;
 use crate::wheel::Wheel;
 
-/// What the layers around TCP lend it for one call.
+/// The parts of the layers around TCP that it needs for one call.
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) ip: &'a mut Ip,
@@ -114,7 +113,7 @@ struct Shard {
     /// Challenge acknowledgements still allowed in the present second.
     challenge_budget: u32,
     challenge_second: u64,
-    /// When a SYN cookie was last sent, for telling strays from answers.
+    /// When a SYN cookie was last sent, to tell answers from unexpected segments.
     cookie_sent_at: Instant,
     random: u64,
     reply_head: u32,
@@ -123,19 +122,20 @@ struct Shard {
     /// see `memory`.
     memory_waiters: u32,
     memory_waiters_tail: u32,
-    /// The first of those whom the memory that there is does not help, from where they were
-    /// last looked through, and how much of it did not.
+    /// The first waiting connection that the free memory does not help, and the memory that was
+    /// free when it was tried.
     memory_first_passed: u32,
     memory_too_little: u32,
-    /// Ranges that were left when memory was last taken back from those ahead of gaps.
+    /// Ranges left when data ahead of gaps were last dropped.
     ranges_left: u32,
     unused: u32,
-    /// What is being changed, see `mend`.
+    /// The block that is being changed, see `mend`.
     suspect: u64,
-    /// Up to where new data was last about to be sent, above it whose, see `mend`.
+    /// Up to which number new data were last about to be sent; the upper bits name the connection,
+    /// see `mend`.
     sending: u64,
     late: Late,
-    /// Segments of this stack to itself that wait, and how many there ever were, and were taken in.
+    /// Waiting segments of this stack to itself, with the totals queued and handled.
     looped: ByteQueue,
     looped_sent: u64,
     looped_taken: u64,
@@ -145,12 +145,12 @@ struct Shard {
 pub(crate) struct Tcp {
     pub(crate) config: TcpConfig,
     steering: Steering,
-    /// From the configuration.
+    /// Bounds from the configuration.
     rto_bounds: RtoBounds,
     checksum_offload: bool,
-    /// The kernel's stack has the same addresses.
+    /// Whether the kernel's stack has the same addresses.
     beside_kernel: bool,
-    /// The link carries super-frames.
+    /// Whether the link carries super-frames.
     super_frames: bool,
     pub(crate) pcbs: Slab<Pcb>,
     asides: Table<Aside>,
@@ -158,15 +158,15 @@ pub(crate) struct Tcp {
     flights: Slab<Flight>,
     limbo: Slab<Limbo>,
     ranges: Slab<Range>,
-    /// A record for each control block.
+    /// A cold record for each control block.
     cold: Table<Cold>,
-    /// Another record for each, of errors that ended an attempt to connect.
+    /// A record for each control block, of errors that ended an attempt to connect.
     reports: Table<Report>,
     record_ends: Slab<RecordEnd>,
     pub(crate) payload: Payload,
     thresholds: Thresholds,
     pub(crate) channels: Channels,
-    /// What the holder of the lease knows of each channel that is in use.
+    /// The lease holder's knowledge of each open channel.
     open_channels: Slab<Channel>,
     pub(crate) demux: Demultiplexer,
     listeners: Table<Listener>,
@@ -178,12 +178,12 @@ pub(crate) struct Tcp {
     replies: Table<Reply>,
     keys: Keys,
     fast_open_cache: FastOpenCache,
-    /// Takes nothing for predicted.
+    /// Disables header prediction.
     #[cfg(test)]
     long_way_only: bool,
     #[cfg(test)]
     predictions: u64,
-    /// The process whose handle this is, as `mend` has it.
+    /// The process of this handle, as in `mend`.
     process: u64,
 }
 
@@ -193,7 +193,7 @@ fn sent_capacity(config: &Config) -> u32 {
     config.connections.saturating_mul(2).max(1 << 14)
 }
 
-/// Ranges received ahead of a gap.
+/// Ranges received ahead of gaps.
 fn range_capacity(config: &Config) -> u32 {
     config.connections.max(1 << 12)
 }
@@ -308,7 +308,7 @@ impl Tcp {
         Ok(tcp)
     }
 
-    /// What there is of a tuple.
+    /// The connection or record of a tuple.
     #[inline]
     fn find_flow(&mut self, tuple: &FourTuple) -> Option<Flow> {
         let Self {
@@ -321,7 +321,7 @@ impl Tcp {
         found.map(|id| Flow::new(id, pcbs))
     }
 
-    /// Has an id found by its tuple from now on.
+    /// Enters an id into the demultiplexer.
     fn enter_flow(&mut self, id: u32) -> Result<(), Full> {
         let Self {
             demux,
@@ -332,7 +332,7 @@ impl Tcp {
         demux.insert(id, &Flows { pcbs, time_waits })
     }
 
-    /// Has an id no longer found.
+    /// Removes an id from the demultiplexer.
     fn leave_flow(&mut self, id: u32) {
         let Self {
             demux,
@@ -343,7 +343,7 @@ impl Tcp {
         demux.remove(id, &Flows { pcbs, time_waits });
     }
 
-    /// The control block a program's name stands for.
+    /// The control block of a program's id.
     #[inline]
     pub(crate) fn resolve(&self, id: ConnectionId) -> Result<u32, SocketError> {
         match self.pcbs.peek(id.index) {
@@ -356,7 +356,7 @@ impl Tcp {
         }
     }
 
-    /// The same, for somebody who is going to change it.
+    /// The control block of a program's id, announced as being changed.
     #[inline]
     pub(crate) fn enter(&mut self, id: ConnectionId) -> Result<u32, SocketError> {
         let index = self.resolve(id)?;
@@ -364,7 +364,7 @@ impl Tcp {
         Ok(index)
     }
 
-    /// Gives a control block back, which is no generation's then.
+    /// Frees a control block, whose id becomes invalid.
     fn remove_pcb(&mut self, index: u32) {
         self.pcbs[index].generation = 0;
         self.pcbs.remove(index);
@@ -377,7 +377,7 @@ impl Tcp {
         }
     }
 
-    /// Gives a connection another name, and closes its channel.
+    /// Gives a connection another id, and closes its channel.
     pub(crate) fn rename(&mut self, index: u32) -> ConnectionId {
         self.touch(index);
         self.close_channel(index);
@@ -401,7 +401,7 @@ impl Tcp {
         state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Puts a connection on the list of those that may have something to send.
+    /// Puts a connection on the list of those that may have data to send.
     #[inline]
     pub(crate) fn mark_ready(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
@@ -445,12 +445,12 @@ impl Tcp {
             || self.memory_is_back()
     }
 
-    /// Notes that those who wait for a connection have to be told.
+    /// Notes that threads waiting for a connection must be woken.
     #[inline]
     pub(crate) fn mark_event(&mut self, index: u32, change: Change) {
         let pcb = &mut self.pcbs[index];
         if pcb.has(flag::RELEASED) {
-            // Nobody has it. Who accepts it finds it as it is then.
+            // No program has accepted it. The program that does sees its state then.
             return;
         }
         pcb.settings.bits |= u32::from(change.0) << setting::CHANGED_SHIFT;
@@ -489,7 +489,7 @@ impl Tcp {
         }
     }
 
-    /// The next connection or listener whose readiness may have changed, and what has.
+    /// The next connection or listener whose readiness may have changed, with the changes.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<(Event, Change)> {
         if self.shard[0].event_head == NONE {
@@ -542,9 +542,9 @@ impl Tcp {
         }
     }
 
-    /// Bytes of context memory an established, idle connection takes: its
-    /// control block, its entry in the timing wheel and in the demultiplexer, without what
-    /// nobody touches: what is counted of a connection is from its first data on, in another 208 bytes.
+    /// Bytes of context memory of an established, idle connection: its control block, and its
+    /// entries in the timing wheel and the demultiplexer. It excludes records that such a
+    /// connection does not touch: its counts take another 208 bytes from its first data on.
     pub(crate) fn context_bytes_per_connection(&self, config: &Config) -> usize {
         let n = config.connections;
         let total = Slab::<Pcb>::bytes_needed(n)
@@ -570,13 +570,13 @@ impl Tcp {
             | flag::RESET
             | flag::FENCE_WANTED
             | flag::IN_LIMBO;
-        // What waits to be accepted has its program still to come, with bytes to read.
+        // A program will still accept this connection, and may read its bytes.
         if !pcb.has(flag::RELEASED) || pcb.has(flag::IN_ACCEPT_QUEUE) {
             return;
         }
         let stays = pcb.has(held);
-        // Nobody will read this any more, and those before it on the list of who
-        // waits for memory may wait for just this.
+        // No program will read these bytes any more. The first waiter for memory may wait for
+        // exactly these.
         self.touch(index);
         self.pcbs[index].receive_queue.clear(&mut self.payload);
         if stays {

@@ -1,5 +1,5 @@
-//! What a connection sends, and when: retransmissions first, then new data as
-//! the windows allow, a FIN, probes, and at last a bare acknowledgement.
+//! Segments of a connection and their order: retransmissions, new data as the windows allow, a FIN,
+//! probes, and last a bare acknowledgement.
 
 use toehold_link::{TransmitError, Transmitter};
 use toehold_shm::{NONE, Steps};
@@ -13,9 +13,9 @@ use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::setting;
 use crate::time::Instant;
 
-/// Frames the link may refuse before a transmission round ends. A link is full
-/// for one peer at a time: those that do not read must not hold up the others,
-/// nor cost a round more than this.
+/// Most frames that the link may refuse before a transmission round ends. A link is full for one
+/// peer at a time. Peers that do not read must neither delay others nor cost a round more than
+/// this.
 pub(super) const MOST_REFUSED: u32 = 16;
 
 /// Why a connection's turn to transmit ended early.
@@ -36,7 +36,7 @@ impl From<TransmitError> for Stopped {
 }
 
 impl Tcp {
-    /// Lets every connection that has something to send do so.
+    /// Lets every connection with segments to send do so.
     pub(crate) fn poll_transmit(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
         if self.shard[0].limbo_head != NONE {
             self.sweep_limbo(out);
@@ -57,7 +57,7 @@ impl Tcp {
             self.rearm(index);
             if let Err(Stopped::LinkFull) = result {
                 cx.counters.link_full += 1;
-                // Behind the others, which may be for other peers.
+                // Goes behind the others, which may be for other peers.
                 self.mark_ready(index);
                 refused += 1;
                 if first_refused == NONE {
@@ -109,7 +109,7 @@ impl Tcp {
         self.transmit_ack(cx, index, out)
     }
 
-    /// A bare acknowledgement, if one is due that nothing else has carried.
+    /// Sends a bare acknowledgement, if one is due that no other segment has carried.
     fn transmit_ack(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,7 +127,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// A closed connection's last words, and the fence behind its bytes.
+    /// Sends the last segments of a closed connection, and sets the fence behind its bytes.
     fn transmit_closed(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,7 +139,8 @@ impl Tcp {
             //= RFC 9293 §3.10.5 (ABORT: <SEQ=SND.NXT><CTL=RST>)
             let mut places = [Some(pcb.snd_nxt), None];
             if pcb.snd_una.gt(pcb.snd_nxt) {
-                // A mended connection, which cannot know which of the two its peer expects.
+                // A repaired connection, which cannot know which of the two numbers its peer
+                // expects.
                 places[1] = Some(pcb.snd_una);
             }
             for place in places.into_iter().flatten() {
@@ -189,7 +190,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::SYN_PENDING);
         if pcb.syn_count == 0 {
-            // How long the link was full says nothing of the path.
+            // The time for which the link was full tells nothing about the path.
             pcb.backoff = 0;
         }
         if pcb.snd_nxt == pcb.iss {
@@ -202,7 +203,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sends again what is deemed lost, oldest first, as the window allows.
+    /// Retransmits data considered lost, oldest first, as the window allows.
     fn transmit_lost(
         &mut self,
         cx: &mut Context<'_>,
@@ -235,7 +236,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sends one record again, at most `limit` bytes of it.
+    /// Retransmits one record, at most `limit` bytes of it.
     pub(super) fn retransmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -294,8 +295,8 @@ impl Tcp {
         index: u32,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
-        // All acknowledgements that come together find out what the last round stopped at:
-        // each of them makes the window grow.
+        // Acknowledgements that arrive together all see where the last round stopped: each grows
+        // the window.
         self.pcbs[index].clear(flag::WINDOW_LIMITED);
         loop {
             let pcb = &self.pcbs[index];
@@ -324,7 +325,7 @@ impl Tcp {
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
         if !self.sent_available() {
-            // What has no record would never be sent again.
+            // Data without a record would never be retransmitted.
             cx.counters.context_memory_out += 1;
             return Err(Stopped::Connection);
         }
@@ -351,7 +352,7 @@ impl Tcp {
         if pcb.snd_una == pcb.snd_nxt {
             pcb.waiting_since = cx.now;
             if !pcb.settings.has(setting::BACKOFF_KEPT) {
-                // How long the link was full says nothing of the path.
+                // The time for which the link was full tells nothing about the path.
                 pcb.backoff = 0;
             }
         }
@@ -376,8 +377,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Whether more than half of the largest window would have been sent, up to `end`, since
-    /// the peer was last told to hand over what it has.
+    /// Whether sending up to `end` would exceed half of the largest window since the last PSH.
     //= RFC 9293 §3.9.1 (a sender may push of its own accord)
     fn fills_half_window(&self, pcb: &Pcb, end: Seq) -> bool {
         let pushed = match self.flights.get(pcb.flight) {
@@ -387,10 +387,10 @@ impl Tcp {
         end.after(pushed) > pcb.max_snd_wnd / 2
     }
 
-    /// What counts as idle is a retransmission timeout, whose floor lies far above
-    /// the round trips of a local link: a program that pauses for a millisecond
-    /// between messages keeps its window, and one that pauses for longer than the
-    /// floor has let every queue on the path forget it.
+    /// Restarts the window after idle time of at least a retransmission timeout. Its floor lies far
+    /// above the round trips of a local link. A program that pauses for a millisecond between
+    /// messages therefore keeps its window. After a longer pause, the queues on the path have
+    /// drained.
     //= RFC 5681 §4.1 (restart from the initial window after an idle retransmission timeout)
     fn restart_after_idle(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];

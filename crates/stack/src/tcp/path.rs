@@ -1,5 +1,5 @@
-//! The way to a connection's peer: hardware addresses that are not known yet,
-//! and segment sizes that follow the path's MTU.
+//! The path to a connection's peer: unresolved hardware addresses, and segment sizes that follow
+//! the path MTU.
 
 use toehold_shm::{NONE, Steps};
 
@@ -7,12 +7,12 @@ use super::{Context, State, Tcp, flag};
 use crate::ip::{Ip, NeighborEvent, PathState};
 use crate::socket::SocketError;
 
-/// Connections on a neighbour's list that are passed on the way to one that leaves it.
+/// Most connections on a neighbour's list to pass when one leaves it.
 const MOST_PASSED: u32 = 256;
 
 impl Tcp {
-    /// Makes sure that the connection's path is current. False: it cannot send
-    /// now; it waits for the neighbour, or was ended.
+    /// Makes sure that the connection's path is current. Returns `false` if the connection cannot
+    /// send now: it waits for the neighbour, or was ended.
     #[inline]
     pub(super) fn refresh_path(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         if cx.ip.path_is_current(&self.pcbs[index].path) {
@@ -60,9 +60,8 @@ impl Tcp {
         }
     }
 
-    /// Takes a closed connection that has nothing left to say off its
-    /// neighbour's list. One far down a long list stays until the neighbour has
-    /// answered or failed to.
+    /// Removes a closed connection without segments to send from its neighbour's list. A connection
+    /// far down a long list stays until the neighbour has answered or failed.
     pub(crate) fn leave_neighbor(&mut self, ip: &mut Ip, index: u32) {
         let pcb = &self.pcbs[index];
         if !pcb.has(flag::ON_NEIGHBOR) || pcb.has(flag::RESET) || pcb.state() != State::Closed {
@@ -93,7 +92,7 @@ impl Tcp {
         }
     }
 
-    /// Wakes the connections that waited for a neighbour.
+    /// Wakes the connections that wait for a neighbour.
     pub(crate) fn neighbor_event(&mut self, cx: &mut Context<'_>, event: NeighborEvent) {
         let (neighbor, resolved) = match event {
             NeighborEvent::Resolved { neighbor } => (neighbor, true),
@@ -117,8 +116,8 @@ impl Tcp {
         }
     }
 
-    /// No way to the peer: the end of an attempt; an established connection
-    /// goes on trying until its timers give up (RFC 1122 §4.2.3.9).
+    /// Handles the lack of a path to the peer. An attempt to connect ends. An established
+    /// connection goes on until its timers give up (RFC 1122 §4.2.3.9).
     fn unreachable(&mut self, index: u32, error: SocketError) {
         match self.pcbs[index].state() {
             State::SynSent | State::SynReceived => self.finish(index, Some(error)),
@@ -127,7 +126,7 @@ impl Tcp {
         }
     }
 
-    /// A router could not forward a segment of this size.
+    /// Handles the report that a router could not forward a segment of this size.
     //= RFC 8201 §5.4 (retransmit what was too big without waiting, without reducing the window)
     pub(super) fn path_mtu_shrunk(&mut self, cx: &mut Context<'_>, index: u32, mtu: u16) {
         cx.ip.update_path_mtu(cx.now, self.pcbs[index].tuple.remote, mtu);

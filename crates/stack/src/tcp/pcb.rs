@@ -1,5 +1,4 @@
-//! The protocol control block: everything a connection is, in one record of
-//! context memory.
+//! The protocol control block: the state of a connection, in one record of context memory.
 
 use toehold_shm::{ByteQueue, NONE};
 use toehold_wire::tcp::Seq;
@@ -12,12 +11,12 @@ use crate::socket::{CommonSettings, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// States of a connection (RFC 9293 §3.3.2). TIME-WAIT is no state of a
-/// control block: it is a record of its own.
+/// States of a connection (RFC 9293 §3.3.2). TIME-WAIT is no state of a control block: it has
+/// records of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
-    /// No connection: the block waits for the program to let go of it.
+    /// No connection: the block waits for the program to close it.
     Closed = 0,
     /// A SYN was sent.
     SynSent,
@@ -72,7 +71,7 @@ impl State {
     }
 }
 
-/// Facts about a connection that are either so or not.
+/// Boolean facts about a connection.
 pub(crate) mod flag {
     /// An acknowledgement has to go out with the next transmission round.
     pub(crate) const ACK_NOW: u32 = 1 << 0;
@@ -84,9 +83,9 @@ pub(crate) mod flag {
     pub(crate) const FIN_RECEIVED: u32 = 1 << 3;
     /// The program shut its receiving direction.
     pub(crate) const READ_SHUT: u32 = 1 << 4;
-    /// The program let go of the connection.
+    /// The program closed the connection.
     pub(crate) const RELEASED: u32 = 1 << 5;
-    /// On the list of connections with something to transmit.
+    /// On the list of connections with segments to send.
     pub(crate) const ON_READY: u32 = 1 << 6;
     /// On a neighbour's list, until its hardware address is known.
     pub(crate) const ON_NEIGHBOR: u32 = 1 << 7;
@@ -118,11 +117,11 @@ pub(crate) mod flag {
     pub(crate) const TAIL_PROBE: u32 = 1 << 20;
     /// A tail loss probe is in flight.
     pub(crate) const TAIL_PROBE_OUT: u32 = 1 << 21;
-    /// That probe was a retransmission.
+    /// The tail loss probe in flight was a retransmission.
     pub(crate) const TAIL_PROBE_RETRANSMITS: u32 = 1 << 22;
     /// Reordering was seen (RFC 8985 §6.2 step 3).
     pub(crate) const REORDERING: u32 = 1 << 23;
-    /// Requests and replies alternate: acknowledgements ride on data.
+    /// Requests and replies alternate: data carry the acknowledgements.
     pub(crate) const INTERACTIVE: u32 = 1 << 24;
     /// Sending last stopped at the congestion window (RFC 9438 §5.8).
     pub(crate) const WINDOW_LIMITED: u32 = 1 << 25;
@@ -130,22 +129,21 @@ pub(crate) mod flag {
     pub(crate) const WRITER_WAITS: u32 = 1 << 26;
     /// Urgent data are announced to the peer and not yet acknowledged.
     pub(crate) const URGENT_OUT: u32 = 1 << 27;
-    /// Closed with bytes the peer may still read where they lie.
+    /// Closed with bytes that the peer may still read in place.
     pub(crate) const FENCE_WANTED: u32 = 1 << 28;
     /// On the list of closed blocks whose bytes wait for a fence.
     pub(crate) const IN_LIMBO: u32 = 1 << 29;
-    /// The program said that more follows at once: the next round sends whole
-    /// segments only.
+    /// The program announced more data (MSG_MORE): the next round sends whole segments only.
     pub(crate) const MORE: u32 = 1 << 31;
     /// A D-SACK block waits to be reported (RFC 2883).
     pub(crate) const DSACK: u32 = 1 << 30;
 }
 
-/// What repair of losses a connection is in.
+/// The repair of losses in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Repair {
-    /// None.
+    /// No repair.
     Open = 0,
     /// Fast recovery until `recover` is acknowledged.
     Recovery = 1,
@@ -153,7 +151,7 @@ pub(crate) enum Repair {
     Loss = 2,
 }
 
-/// What the retransmission timer is armed for.
+/// The purpose for which the retransmission timer is armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RetransmitTimer {
@@ -166,21 +164,21 @@ pub(crate) enum RetransmitTimer {
     Reordering = 3,
     /// Zero-window probe (RFC 9293 §3.8.6.1).
     Persist = 4,
-    /// The end of a cork's patience.
+    /// End of the delay of corked data.
     Cork = 5,
-    /// A rate that the program has bounded (SO_MAX_PACING_RATE).
+    /// The program's rate limit (SO_MAX_PACING_RATE).
     Pacing = 6,
 }
 
 /// State of the urgent mark in the received stream.
 pub(crate) mod urgent {
-    /// None announced.
+    /// No mark is announced.
     pub(crate) const NONE: u8 = 0;
-    /// Announced, its byte has not come yet.
+    /// A mark is announced; its byte has not arrived yet.
     pub(crate) const AHEAD: u8 = 1;
-    /// Its byte is here.
+    /// The byte has arrived.
     pub(crate) const HERE: u8 = 2;
-    /// Its byte was read by the program; the mark still stands in the stream.
+    /// The program has read the byte; the mark still stands in the stream.
     pub(crate) const TAKEN: u8 = 3;
 }
 
@@ -232,15 +230,15 @@ pub(crate) struct Pcb {
     pub(crate) snd_wscale: u8,
     pub(crate) rcv_wscale: u8,
 
-    /// Unacknowledged and unsent bytes; its head is `snd_una`. Nothing is queued
-    /// before the handshake is done.
+    /// Unacknowledged and unsent bytes; its head is `snd_una`. The queue is empty before the
+    /// handshake is done.
     pub(crate) send_queue: ByteQueue,
-    /// Bytes the program has not read; its end is `rcv_nxt`. Bytes ahead of a
-    /// gap lie in the same chain beyond the end, see `ranges`.
+    /// Bytes that the program has not read; its end is `rcv_nxt`. Bytes ahead of a gap lie in the
+    /// same chain beyond the end, see `ranges`.
     pub(crate) receive_queue: ByteQueue,
     /// First of the ranges received ahead of a gap, in order of sequence.
     pub(crate) ranges: u32,
-    /// The one most lately added to, which SACK reports first (RFC 2018 §4).
+    /// The range most recently added to, which SACK reports first (RFC 2018 §4).
     pub(crate) latest_range: u32,
     /// D-SACK block to report (RFC 2883), if `DSACK`.
     pub(crate) dsack_left: Seq,
@@ -249,11 +247,11 @@ pub(crate) struct Pcb {
     // Segments in flight.
     pub(crate) sent_head: u32,
     pub(crate) sent_tail: u32,
-    /// Bytes in flight the peer has reported by SACK.
+    /// Bytes in flight that the peer has reported by SACK.
     pub(crate) sacked: u32,
-    /// Bytes in flight deemed lost and not yet sent again.
+    /// Bytes in flight that are considered lost and not yet retransmitted.
     pub(crate) lost: u32,
-    /// What is known of the segments in flight, while there are any.
+    /// The flight record, while segments are in flight.
     pub(crate) flight: u32,
     /// Snd_nxt when ECN last reduced the window (RFC 3168 §6.1.2).
     pub(crate) ecn_recover: Seq,
@@ -264,7 +262,7 @@ pub(crate) struct Pcb {
     pub(crate) reorder_steps: u8,
     pub(crate) urgent_state: u8,
     pub(crate) urgent_byte: u8,
-    /// Acknowledgements still to be sent at once (a connection's beginning).
+    /// Acknowledgements still to be sent without delay, at the beginning of a connection.
     pub(crate) quick_acks: u8,
     pub(crate) keepalive_probes: u8,
     pub(crate) syn_count: u8,
@@ -276,16 +274,16 @@ pub(crate) struct Pcb {
     pub(crate) ready_next: u32,
     /// Next on the list of readiness changes.
     pub(crate) event_next: u32,
-    /// Next in the listener's queue. Once the program has accepted, and may send:
-    /// last of the ends of records, see [`Pcb::record_end`].
+    /// Next in the listener's accept queue. After accept: the last of the ends of records, see
+    /// [`Pcb::record_end`].
     pub(super) accept_next: u32,
-    /// Listener of a passive connection until it is accepted; after that its channel,
-    /// see [`Pcb::channel`].
+    /// Listener of a passive connection until it is accepted; then its channel, see
+    /// [`Pcb::channel`].
     pub(crate) listener: u32,
     /// Distinguishes this connection from earlier ones in the same slot; 0 in free slots.
     pub(crate) generation: u32,
     pub(crate) retransmits: u32,
-    /// Next on the list of those who wait for payload memory, see `memory`; 0: not on it.
+    /// Next on the list of connections that wait for payload memory, see `memory`; 0: not on it.
     pub(crate) memory_next: u32,
     pub(crate) tuple: FourTuple,
     pub(crate) path: Path,
@@ -296,12 +294,13 @@ pub(crate) struct Pcb {
     pub(crate) ack_at: Instant,
     /// Keepalive or FIN-WAIT-2, see `timers`.
     pub(crate) life_at: Instant,
-    /// When the wheel will call at the latest.
+    /// Latest time at which the wheel fires.
     pub(crate) wheel_at: Instant,
     pub(crate) last_received: Instant,
-    /// Since when the oldest outstanding byte (or window probe) awaits an answer.
+    /// Start of the time for which the oldest outstanding byte (or window probe) has waited for an
+    /// answer.
     pub(crate) waiting_since: Instant,
-    /// When anything was last sent that the peer has to acknowledge.
+    /// When a segment that needs an acknowledgement was last sent.
     pub(crate) last_sent: Instant,
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
@@ -309,8 +308,8 @@ pub(crate) struct Pcb {
     pub(crate) congestion: Congestion,
 }
 
-/// With its places in the slab, the timing wheel and the demultiplexer an idle
-/// connection takes at most 512 bytes of context memory.
+/// With its entries in the slab, the timing wheel and the demultiplexer, an idle connection takes
+/// at most 512 bytes of context memory.
 const _: () = assert!(size_of::<Pcb>() <= 480);
 
 impl Pcb {
@@ -362,7 +361,7 @@ impl Pcb {
         self.flags &= !flags;
     }
 
-    /// A block at the beginning of its life.
+    /// A block in its initial state.
     pub(crate) fn new(tuple: FourTuple, generation: u32, settings: CommonSettings) -> Self {
         let mut pcb = <Self as FromZeros>::new_zeroed();
         pcb.tuple = tuple;
@@ -417,8 +416,8 @@ impl Pcb {
         self.rcv_nxt - 1 - self.bytes_received as u32
     }
 
-    /// Has what is queued sent now, whatever holds it back: the more that the
-    /// program announced did not come in time.
+    /// Sends queued data now, whatever delays them: the data that the program announced did not
+    /// arrive in time.
     pub(crate) fn push_out(&mut self) {
         self.settings.set(setting::MORE_ANNOUNCED, false);
         self.set(flag::PROBE);
@@ -438,9 +437,9 @@ impl Pcb {
             .saturating_sub(self.lost)
     }
 
-    /// FlightSize, in bytes. Of a connection that the window holds up it is the window:
-    /// acknowledgements that come together make room for what is sent after the last of them,
-    /// so that less is in flight meanwhile than the path was found to carry.
+    /// FlightSize, in bytes. If the window is the limit, it is the window. Acknowledgements that
+    /// arrive together make room for segments sent after the last of them. In between, less is in
+    /// flight than the path can carry.
     //= RFC 9438 §4.6 (cwnd in place of flight_size, which never grows unless it is the limit)
     //= RFC 5681 §3.2 (what limited transmit sent beyond the window does not count)
     pub(crate) fn flight_size(&self) -> u32 {
@@ -452,8 +451,8 @@ impl Pcb {
         }
     }
 
-    /// The room in the window that acknowledgements have made and nothing was sent for yet,
-    /// in bytes; what was found lost since does not count, nor what there was nothing to send for.
+    /// Room in the window, in bytes, that acknowledgements have made and that is not used yet. It
+    /// excludes bytes found lost since, and room without data to send.
     pub(crate) fn fresh_room(&self) -> u32 {
         if self.unsent() == 0 {
             return 0;
@@ -468,7 +467,7 @@ impl Pcb {
         self.snd_una
     }
 
-    /// Sequence number behind the last byte in the send queue; a FIN's place.
+    /// Sequence number behind the last byte in the send queue; that of a FIN.
     #[inline]
     pub(crate) fn queue_end(&self) -> Seq {
         self.queue_start() + self.send_queue.len() as u32
@@ -483,8 +482,8 @@ impl Pcb {
         self.queue_end().after(self.snd_nxt)
     }
 
-    /// Whether a program that reads has to wait for the peer: nothing has come, nor the
-    /// end, nor an error. (That there is a channel is no reason: it may have bytes.)
+    /// Whether a reading program must wait for the peer: there are no data, no end and no error. A
+    /// channel does not change that, since it may have bytes.
     #[inline]
     pub(crate) fn awaits_data(&self) -> bool {
         self.state_raw == State::Established as u8
@@ -514,9 +513,9 @@ mod tests {
     use super::*;
     use crate::config::TcpConfig;
 
-    /// After 4 GiB the oldest unacknowledged byte may have the number of the SYN.
+    /// After 4 GiB, the oldest unacknowledged byte may have the number of the SYN.
     #[test]
-    fn a_stream_may_come_round_to_its_initial_sequence_number() {
+    fn stream_beyond_4_gib_reaches_initial_sequence_number() {
         //= RFC 9293 §3.4
         let settings = CommonSettings::from_config(&TcpConfig::default());
         let mut pcb = Pcb::new(FourTuple::new_zeroed(), 1, settings);

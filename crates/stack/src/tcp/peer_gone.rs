@@ -1,5 +1,5 @@
-//! The end of a neighbour that the link saw go: its connections cannot go on,
-//! whoever answers at its address later, and nobody has to wait for timers.
+//! The end of a neighbour that the link reports gone. Its connections cannot go on, even if another
+//! node answers at its address later, and programs need not wait for timers.
 
 use super::{Pcb, State, Tcp};
 use crate::Stack;
@@ -8,22 +8,21 @@ use crate::time::Instant;
 use core::net::IpAddr;
 
 impl Stack {
-    /// Ends the connections over the neighbour with this hardware address, which
-    /// is gone with all it knew. Those it had finished sending on keep the end
-    /// of their stream; the others are reset.
+    /// Ends the connections over the neighbour with this hardware address, whose state is lost. A
+    /// connection whose peer had finished sending keeps the end of its stream; others are reset.
     pub fn neighbor_gone(&mut self, mac: [u8; 6]) {
         self.tcp.peer_gone(mac);
     }
 }
 
 impl Stack {
-    /// The link knows which hardware address belongs to an IP address: no other is believed.
+    /// Sets the hardware address of an IP address, as the link knows it: no other is believed.
     pub fn neighbor_bound(&mut self, now: Instant, address: IpAddr, mac: [u8; 6]) {
         self.ip.neighbor_bound(now, address.into(), mac);
     }
 
-    /// The node that had an IP address is gone, as the link knows. Who connects to it is told so at
-    /// once, until another one answers at the address.
+    /// Notes that the node with an IP address is gone, as the link reports. Attempts to connect to
+    /// it fail at once, until another node answers at the address.
     pub fn neighbor_unbound(&mut self, now: Instant, address: IpAddr) {
         self.ip
             .neighbor_unbound(now, address.into(), &mut self.counters[0]);

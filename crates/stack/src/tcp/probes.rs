@@ -1,5 +1,5 @@
-//! Segments that only find something out: where the peer's window is, whether the
-//! peer is there, and whether the end of what was sent has arrived.
+//! Probes: segments that find out the peer's window, its presence, and the arrival of the last
+//! data.
 
 use toehold_link::Transmitter;
 use toehold_shm::NONE;
@@ -21,7 +21,7 @@ impl Tcp {
             self.transmit_tail_probe(cx, index, out)?;
         }
         if self.pcbs[index].has(flag::PROBE) {
-            // An acknowledgement below the window makes the peer say where it is.
+            // An acknowledgement below the window makes the peer answer with its state.
             //= RFC 9293 §3.8.4 (SEG.SEQ = SND.NXT-1, no data)
             let pcb = &self.pcbs[index];
             let seq = if pcb.snd_una == pcb.snd_nxt {
@@ -70,7 +70,7 @@ impl Tcp {
             let whole = fresh == pcb.unsent();
             self.transmit_chunk(cx, index, fresh, whole, out)?;
         }
-        // A link that is full leaves the probe due.
+        // If the link is full, the probe stays due.
         cx.counters.tcp_tail_loss_probes += 1;
         let (pcb, flight) = self.flying(index);
         pcb.clear(flag::TAIL_PROBE);

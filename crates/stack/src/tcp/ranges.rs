@@ -1,5 +1,5 @@
-//! Ranges received ahead of a gap. Their bytes lie in the receive queue's chain
-//! at their final place; the records only say which bytes those are.
+//! Ranges received ahead of a gap. Their bytes lie in the receive queue's chain at their final
+//! place; the records mark these bytes.
 
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::Seq;
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::segment::Data;
 use super::{Context, Tcp, flag};
 
-/// Most ranges a connection keeps.
+/// Most ranges of a connection.
 const MAX_RANGES: u32 = 64;
 
 /// A range received ahead of a gap.
@@ -18,21 +18,21 @@ pub(super) struct Range {
     pub(super) start: Seq,
     pub(super) end: Seq,
     pub(super) next: u32,
-    /// The range that was reported most recently before this one was.
+    /// The range that was reported most recently before this one.
     pub(super) older: u32,
     /// 1 if the peer's FIN stands behind the range.
     fin: u32,
 }
 
 impl Range {
-    /// Where the range ends as blocks report it: behind a FIN, which takes a number, too.
+    /// End of the range in SACK blocks: behind a FIN, which takes a number too.
     pub(super) fn reported_end(&self) -> Seq {
         self.end + self.fin
     }
 }
 
 impl Tcp {
-    /// Keeps a segment that came ahead of a gap.
+    /// Stores a segment that arrived ahead of a gap.
     pub(super) fn keep_ahead(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,8 +66,8 @@ impl Tcp {
         }
     }
 
-    /// Whether all of `start..end` is there already, ahead of a gap. The range that holds it is
-    /// then the most recent one.
+    /// Whether all of `start..end` is stored already, ahead of a gap. Its range then becomes the
+    /// most recent one.
     fn is_kept(&mut self, index: u32, start: Seq, end: Seq) -> bool {
         match self.overlapping(index, start, end) {
             Some(at) if self.ranges[at].start.le(start) && self.ranges[at].end.ge(end) => {
@@ -78,7 +78,7 @@ impl Tcp {
         }
     }
 
-    /// The first range that has bytes of `start..end`.
+    /// The first range that contains bytes of `start..end`.
     fn overlapping(&self, index: u32, start: Seq, end: Seq) -> Option<u32> {
         let mut at = self.pcbs[index].ranges;
         let mut steps = Steps::along(self.ranges.capacity());
@@ -89,7 +89,7 @@ impl Tcp {
         (at != NONE && self.ranges[at].start.lt(end)).then_some(at)
     }
 
-    /// Reports the first part of `start..end`, which lies above the acknowledgement, that came before.
+    /// Reports the first part of `start..end`, above the acknowledgement, that arrived before.
     //= RFC 2883 §4.2 (partial duplicates: the block has the first contiguous part that came twice)
     pub(super) fn note_overlap(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, end: Seq) {
         if let Some(at) = self.overlapping(index, start, end) {
@@ -102,7 +102,7 @@ impl Tcp {
         }
     }
 
-    /// The end of what has come ahead of gaps, if a peer that was told so by SACK stands there.
+    /// The end of the data ahead of gaps, if the peer has learnt it by SACK and continues there.
     pub(super) fn highest_kept(&self, index: u32) -> Option<Seq> {
         let pcb = &self.pcbs[index];
         let (mut at, mut highest) = (pcb.ranges, None);
@@ -117,7 +117,7 @@ impl Tcp {
         highest
     }
 
-    /// Makes a range the one that is reported first. Those reported before follow in their order.
+    /// Makes a range the first to report. Ranges reported before follow in their order.
     //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
     fn make_latest(&mut self, index: u32, at: u32) {
         if self.pcbs[index].latest_range == at {
@@ -127,7 +127,7 @@ impl Tcp {
         self.ranges[at].older = std::mem::replace(&mut self.pcbs[index].latest_range, at);
     }
 
-    /// Takes a range out of the order in which ranges are reported.
+    /// Removes a range from the order of reports.
     fn leave_recency(&mut self, index: u32, at: u32) {
         let older = self.ranges[at].older;
         let latest = self.pcbs[index].latest_range;
@@ -146,7 +146,7 @@ impl Tcp {
         }
     }
 
-    /// Adds `start..end` to the connection's list, joining what touches it.
+    /// Adds `start..end` to the connection's list and joins adjacent ranges.
     fn insert_range(&mut self, index: u32, start: Seq, end: Seq, fin: bool) -> bool {
         let (mut previous, mut at, mut count) = (NONE, self.pcbs[index].ranges, 0);
         while at != NONE && self.ranges[at].end.lt(start) {
@@ -191,7 +191,7 @@ impl Tcp {
         count
     }
 
-    /// Widens a range, and swallows the ones behind it that it now touches.
+    /// Widens a range, and absorbs the ranges behind it that it now touches.
     fn widen_range(&mut self, index: u32, at: u32, start: Seq, end: Seq, fin: bool) {
         let range = &mut self.ranges[at];
         range.start = range.start.min(start);
@@ -215,7 +215,8 @@ impl Tcp {
         }
     }
 
-    /// After a gap was filled: takes what is now in order. True: a FIN is too.
+    /// After a gap was filled, takes the data that are now in order. Returns `true` if a FIN is
+    /// among them.
     pub(super) fn join_ranges(&mut self, index: u32) -> bool {
         loop {
             let at = self.pcbs[index].ranges;
@@ -241,7 +242,7 @@ impl Tcp {
         }
     }
 
-    /// Forgets every range.
+    /// Drops every range.
     pub(super) fn drop_ranges(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
         let mut at = std::mem::replace(&mut pcb.ranges, NONE);
@@ -256,7 +257,7 @@ impl Tcp {
             self.ranges.remove(at);
             at = next;
         }
-        // Blocks that held only bytes beyond a gap go back.
+        // Frees blocks that held only bytes beyond a gap.
         self.pcbs[index].receive_queue.trim(&mut self.payload);
         self.keep_place(index);
     }

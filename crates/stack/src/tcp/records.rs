@@ -1,12 +1,12 @@
-//! Ends of records (MSG_EOR): places in the send queue that no segment spans.
+//! Ends of records (MSG_EOR): positions in the send queue that no segment spans.
 //!
-//! TCP carries a stream of bytes, and records are no part of it. A program that
-//! ends one asks for segments that end there as well, so that a peer which reads
-//! record by record is handed each as soon as it is whole. Only places not yet
-//! sent are kept: what was sent keeps its bounds when it is sent again.
+//! TCP carries a stream of bytes without records. A program that ends a record asks for a segment
+//! that ends there. A peer that reads record by record then receives each record as soon as it is
+//! complete. Only positions that were not sent yet are kept: retransmissions keep the bounds of
+//! segments.
 //!
-//! A place that finds no memory is left out: the segments are larger then, and
-//! the bytes are the same.
+//! If a position finds no memory, it is left out: the segments are larger then, and the bytes are
+//! the same.
 
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::Seq;
@@ -15,21 +15,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::{Pcb, Tcp};
 use crate::counters::Counters;
 
-/// Ends of records that wait to be sent, of all connections together.
+/// Most waiting ends of records, of all connections together.
 pub(super) const CAPACITY: u32 = 1 << 12;
 
-/// One end. Those of a connection form a ring in order of sequence; the
-/// connection knows the last one, whose next is the first.
+/// An end of a record. The ends of a connection form a ring in order of sequence. The connection
+/// refers to the last one, whose next is the first.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct RecordEnd {
-    /// Behind the record's last byte.
+    /// The sequence number behind the record's last byte.
     end: Seq,
     pub(super) next: u32,
 }
 
 impl Tcp {
-    /// Ends a record behind everything queued so far.
+    /// Ends a record behind all bytes queued so far.
     pub(crate) fn end_record(&mut self, index: u32, counters: &mut Counters) {
         let pcb = &self.pcbs[index];
         let (end, last) = (pcb.queue_end(), pcb.record_end());
@@ -49,7 +49,7 @@ impl Tcp {
         self.pcbs[index].accept_next = new;
     }
 
-    /// How many of the next `len` bytes to be sent belong to one record.
+    /// The number of the next `len` bytes that belong to one record.
     #[inline]
     pub(super) fn within_record(&self, pcb: &Pcb, len: u32) -> u32 {
         if pcb.record_end() == NONE {
@@ -59,7 +59,7 @@ impl Tcp {
         len.min(self.record_ends[first].end.after(pcb.snd_nxt))
     }
 
-    /// Whether a record ends at `seq`, which is next to be sent up to.
+    /// Whether a record ends at `seq`, up to which the next segment reaches.
     #[inline]
     pub(super) fn ends_record(&self, pcb: &Pcb, seq: Seq) -> bool {
         pcb.record_end() != NONE && {
@@ -68,7 +68,7 @@ impl Tcp {
         }
     }
 
-    /// Forgets the ends that were sent up to.
+    /// Drops the ends up to which data were sent.
     #[inline]
     pub(super) fn forget_sent_records(&mut self, index: u32) {
         let mut steps = Steps::along(self.record_ends.capacity());
@@ -83,7 +83,7 @@ impl Tcp {
         }
     }
 
-    /// Forgets all ends.
+    /// Drops all ends.
     pub(super) fn drop_records(&mut self, index: u32) {
         let mut steps = Steps::along(self.record_ends.capacity());
         while self.pcbs[index].record_end() != NONE {

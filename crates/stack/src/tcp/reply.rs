@@ -1,8 +1,7 @@
-//! Segments that belong to no control block: resets for strays, SYN-ACKs with
-//! cookies, acknowledgements from TIME-WAIT. They wait in a bounded ring for
-//! the next transmission round; when there is one too many the oldest is
-//! dropped, for its sender asks again. Those to this stack itself go the way of
-//! all its looped frames.
+//! Segments without a control block: resets for unexpected segments, SYN-ACKs with cookies, and
+//! acknowledgements from TIME-WAIT. They wait in a bounded ring for the next transmission round. If
+//! the ring is full the oldest is dropped, since its sender asks again. Replies to this stack
+//! itself take the loopback path.
 
 use toehold_link::{Checksum, Offload, Transmit, TransmitError, Transmitter};
 use toehold_shm::{Gather, Steps};
@@ -18,10 +17,10 @@ use super::{Context, Tcp};
 use crate::ip::{HOP_LIMIT, Path, PathState};
 use crate::tuple::FourTuple;
 
-/// Most replies that wait.
+/// Most waiting replies.
 pub(super) const CAPACITY: u32 = 256;
 
-/// A reply that waits.
+/// A waiting reply.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Reply {
@@ -72,7 +71,7 @@ impl Reply {
         }
     }
 
-    /// Writes the segment, checksum included; gives its length, which is 60 bytes at most.
+    /// Writes the segment with its checksum. Returns its length, at most 60 bytes.
     fn emit(&self, buffer: &mut [u8]) -> usize {
         let len = self.header().emit(buffer);
         let (local, remote) = (self.tuple.local.into(), self.tuple.remote.into());
@@ -99,7 +98,7 @@ impl Tcp {
         self.replies[slot as usize] = reply;
     }
 
-    /// Answers a segment that belongs to no connection.
+    /// Resets the sender of a segment without a connection.
     //= RFC 9293 §3.10.7.1 (CLOSED: the form of the reset)
     pub(super) fn reply_reset(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
         if segment.has(Flags::RST) {
@@ -119,8 +118,8 @@ impl Tcp {
         self.push_reply(cx, reply);
     }
 
-    /// Resets a connection that is about to be forgotten. The peer has got all that was sent by
-    /// the time this comes, also the FIN that it had not seen when it sent last.
+    /// Resets a connection that is about to be freed. By then the peer has received all data,
+    /// including a FIN that it had not seen when it last sent.
     //= RFC 9293 §3.10.5 (ABORT: the form of the reset)
     pub(super) fn reply_abort(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &self.pcbs[index];
@@ -129,7 +128,7 @@ impl Tcp {
         self.push_reply(cx, reply);
     }
 
-    /// Acknowledges from a TIME-WAIT record.
+    /// Sends an acknowledgement from a TIME-WAIT record.
     pub(super) fn reply_time_wait(&mut self, cx: &mut Context<'_>, record: &TimeWait) {
         let mut reply = Reply::new(record.tuple, record.snd_nxt(), record.rcv_nxt(), Flags::ACK);
         reply.window = record.window();
@@ -141,7 +140,7 @@ impl Tcp {
         self.push_reply(cx, reply);
     }
 
-    /// Answers a SYN without keeping anything of it.
+    /// Answers a SYN without storing state.
     pub(super) fn reply_cookie(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
         let settings = *self.listener_settings(listener);
         let mut pcb = super::Pcb::new(segment.tuple, 0, settings.common);
@@ -176,7 +175,8 @@ impl Tcp {
         self.push_reply(cx, reply);
     }
 
-    /// Sends what waits, once each. What the link refuses stays, behind the others.
+    /// Sends the waiting replies, each at most once. A reply that the link refuses stays, behind
+    /// the others.
     pub(super) fn transmit_replies(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
         let mut refused = 0;
         let end = self.shard[0].reply_tail;
@@ -232,8 +232,8 @@ impl Tcp {
                 .push_looped(reply.tuple, &buffer[at..end], Queued::NONE, HOP_LIMIT)
                 .is_err()
             {
-                // Without room it is dropped: a reply that waited for memory would
-                // keep from leaving what sets memory free.
+                // Without room it is dropped: a reply that waits for memory could block the
+                // segments that free memory.
                 cx.counters.link_full += 1;
                 return Err(TransmitError::Unreachable);
             }

@@ -1,7 +1,8 @@
-//! What the network said of an attempt to connect that it ended, for programs that ask (MSG_ERRQUEUE, ip(7)).
+//! The network's error that ended an attempt to connect, for programs that ask for it
+//! (MSG_ERRQUEUE, ip(7)).
 //!
-//! There is a record for each control block, at the same index. It bears the generation that it is of, so that nothing
-//! has to be forgotten when the block serves another connection.
+//! Each control block has a record at the same index. The record holds the generation of its
+//! connection, so that a reused block needs no cleanup.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -13,12 +14,12 @@ use crate::ip::IcmpOrigin;
 use crate::socket::{ConnectionId, SocketError};
 use crate::tuple::Address;
 
-/// One record. All zeroes: none.
+/// An error. All zeroes: none.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Report {
     from: [u8; 16],
-    /// Of the connection that it is about; 0: of none.
+    /// Generation of the connection; 0: none.
     generation: u32,
     kind: u8,
     code: u8,
@@ -32,7 +33,7 @@ const _: () = assert!(size_of::<Report>() == 24);
 /// An ICMP error that ended an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkReport {
-    /// What it means.
+    /// The error of the socket.
     pub error: SocketError,
     /// The sender of the message.
     pub from: IpAddr,
@@ -40,14 +41,14 @@ pub struct NetworkReport {
     pub kind: u8,
     /// The code of the message.
     pub code: u8,
-    /// Where the SYN was to go.
+    /// The destination of the SYN.
     pub to: SocketAddr,
-    /// The beginning of the SYN, which the message quotes: its ports and its sequence number.
+    /// The beginning of the SYN, as the message quotes it: ports and sequence number.
     pub quoted: [u8; 8],
 }
 
 impl Tcp {
-    /// The network has ended an attempt to connect.
+    /// Ends an attempt to connect because of a network error.
     pub(super) fn refused_by_network(&mut self, index: u32, error: SocketError, origin: &IcmpOrigin) {
         self.reports[index as usize] = Report {
             from: origin.from.0,
@@ -83,7 +84,8 @@ impl Tcp {
 }
 
 impl Stack {
-    /// Takes what the network said of an attempt to connect that it ended. `None`: nothing, or it was taken before.
+    /// Takes the network error that ended an attempt to connect. `None`: there is none, or it was
+    /// taken before.
     ///
     /// # Errors
     ///

@@ -1,6 +1,5 @@
-//! Repair of losses: RACK-TLP (RFC 8985) with SACK, NewReno (RFC 6582)
-//! without, the retransmission timeout (RFC 6298), and the recoveries that
-//! prove unneeded (RFC 3522).
+//! Repair of losses: RACK-TLP (RFC 8985) with SACK, NewReno (RFC 6582) without, and the
+//! retransmission timeout (RFC 6298). Needless recoveries are detected (RFC 3522).
 
 use toehold_shm::{NONE, Steps};
 
@@ -12,13 +11,12 @@ use super::sent::{Flight, Sent};
 use super::{Context, Pcb, Tcp, flag};
 use crate::time::Instant;
 
-/// Duplicate acknowledgements that mean loss.
+/// Number of duplicate acknowledgements that indicate a loss.
 //= RFC 5681 §3.2
 pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
 
 impl Tcp {
-    /// What an acknowledgement means for repair, and what congestion control
-    /// is told of it.
+    /// Handles an acknowledgement's meaning for repair and for congestion control.
     pub(super) fn repair_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -28,7 +26,7 @@ impl Tcp {
         duplicate: bool,
     ) {
         if !self.pcbs[index].has(flag::SACK) && progress.acked > 0 {
-            // What duplicates stood for was counted as delivered then.
+            // The bytes that duplicates stood for were counted as delivered before.
             progress.delivered = progress.delivered.saturating_sub(self.pcbs[index].sacked);
         }
         let progress = &*progress;
@@ -74,7 +72,7 @@ impl Tcp {
         }
     }
 
-    /// Losses were found without an acknowledgement: by the reordering timer.
+    /// Handles losses found by the reordering timer.
     pub(super) fn losses_found(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.pcbs[index].repair() == Repair::Open {
             self.enter_recovery(cx, index, 0);
@@ -83,7 +81,7 @@ impl Tcp {
         self.mark_ready(index);
     }
 
-    /// Fast recovery begins, with an acknowledgement that reports `delivered` bytes.
+    /// Begins fast recovery at an acknowledgement that reports `delivered` bytes.
     fn enter_recovery(&mut self, cx: &mut Context<'_>, index: u32, delivered: u32) {
         cx.counters.tcp_recoveries += 1;
         let (pcb, flight) = self.flying(index);
@@ -93,7 +91,7 @@ impl Tcp {
         flight.repair_ts = 0;
         flight.judged = 0;
         flight.repaired = 0;
-        // Without SACK what counts as delivered is a guess, here as there.
+        // Without SACK the count of delivered bytes is a guess in both places.
         let recover_fs = if pcb.has(flag::SACK) {
             outstanding.saturating_add(delivered).saturating_sub(pcb.sacked)
         } else {
@@ -105,7 +103,7 @@ impl Tcp {
         pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight_size);
     }
 
-    /// Leaves repair when everything sent before it is acknowledged.
+    /// Ends a repair when all data sent before it are acknowledged.
     fn leave_repair(&mut self, cx: &mut Context<'_>, index: u32, progress: &Progress) {
         let (pcb, flight) = self.flying(index);
         if pcb.repair() == Repair::Open || progress.acked == 0 || pcb.snd_una.lt(flight.recover) {
@@ -122,7 +120,7 @@ impl Tcp {
         flight.repair_ts = 0;
     }
 
-    /// Proportional rate reduction: how much may be in flight during recovery.
+    /// Limits the data in flight during recovery by proportional rate reduction.
     //= RFC 9937 §6
     fn pace_recovery(&mut self, index: u32, progress: &Progress, entered: bool, safe_ack: bool) {
         let (pcb, flight) = self.flying(index);
@@ -137,7 +135,7 @@ impl Tcp {
         let sendable = flight
             .prr
             .on_ack(delivered, in_flight, target, pcb.mss.into(), safe_ack);
-        // The first retransmission goes out at once, whatever the window.
+        // The first retransmission leaves at once, whatever the window.
         let sendable = if entered {
             sendable.max(pcb.mss.into())
         } else {
@@ -147,7 +145,7 @@ impl Tcp {
             .set_cwnd(in_flight.saturating_add(sendable).max(pcb.mss.into()));
     }
 
-    /// Ends a repair of what was not lost.
+    /// Undoes a repair of data that were not lost.
     fn undo_if_spurious(
         &mut self,
         cx: &mut Context<'_>,
@@ -156,14 +154,14 @@ impl Tcp {
         progress: &Progress,
     ) {
         let (pcb, flight) = self.flying(index);
-        // What was taken for lost has come before anything was sent again.
+        // The data considered lost arrived before any retransmission.
         let all_came = pcb.repair() == Repair::Recovery && pcb.lost == 0 && flight.repaired == 0;
         if all_came || self.answers_original(index, segment, progress) {
             self.undo_repair(cx, index);
         }
     }
 
-    /// Whether an acknowledgement shows that a repair was not needed. Only one is asked.
+    /// Whether an acknowledgement shows that a repair was not needed. Only the first one counts.
     //= RFC 3522 §3.2 (an acknowledgement that echoes a timestamp older than the retransmission is for the original)
     fn answers_original(&mut self, index: u32, segment: &Segment<'_>, progress: &Progress) -> bool {
         let (pcb, flight) = self.flying(index);
@@ -188,7 +186,7 @@ impl Tcp {
         cx.counters.tcp_spurious_recoveries += 1;
         let pcb = &mut self.pcbs[index];
         if pcb.repair() == Repair::Recovery {
-            // What was taken for lost had been overtaken.
+            // The data considered lost had been overtaken.
             pcb.set(flag::REORDERING);
         }
         pcb.congestion.undo();
@@ -224,7 +222,7 @@ impl Tcp {
         window.min(pcb.rtt.srtt_ns())
     }
 
-    /// Marks as lost what was sent long enough before something delivered.
+    /// Marks as lost the segments sent long enough before a delivered one.
     //= RFC 8985 §6.2 (step 5)
     pub(super) fn rack_detect(&mut self, now: Instant, index: u32) {
         let (pcb, flight) = self.flying(index);
@@ -293,7 +291,7 @@ impl Tcp {
         }
     }
 
-    /// Marks the first segment's worth of what is in flight.
+    /// Marks the first segment in flight as lost.
     fn mark_first_lost(&mut self, index: u32) {
         let head = self.pcbs[index].sent_head;
         let mss = u32::from(self.pcbs[index].mss);
@@ -307,8 +305,8 @@ impl Tcp {
         self.mark_lost(index, head);
     }
 
-    /// What an acknowledgement says of a tail loss probe: whether the original had arrived, too. One
-    /// of the originals alone says nothing yet.
+    /// Handles an acknowledgement's report about a tail loss probe: whether the original had
+    /// arrived too. A report about one of the originals alone is not enough.
     //= RFC 8985 §7.4.2 (detection of a single loss that the probe repaired)
     pub(super) fn tail_probe_input(
         &mut self,
@@ -328,19 +326,19 @@ impl Tcp {
             pcb.clear(flag::TAIL_PROBE_OUT);
         } else if segment.ack.gt(flight.tail_probe_end) {
             pcb.clear(flag::TAIL_PROBE_OUT);
-            // Something later came first: the original was lost.
+            // A later segment arrived first: the original was lost.
             if pcb.repair() == Repair::Open {
                 let flight = flight.tail_probe_flight;
                 pcb.congestion.on_loss_event(cx.now, pcb.mss.into(), flight);
                 pcb.congestion.on_recovery_exit(cx.now, pcb.mss.into(), flight);
             }
         } else if duplicate && segment.options.sack.is_empty() {
-            // A peer without D-SACK has got both.
+            // A peer without D-SACK has received both.
             pcb.clear(flag::TAIL_PROBE_OUT);
         }
     }
 
-    /// The retransmission timer ran out.
+    /// Handles an expiry of the retransmission timer.
     pub(super) fn retransmission_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
         let timeouts = self.pcbs[index].backoff;
         if self.gives_up(cx, index) {
@@ -382,12 +380,12 @@ impl Tcp {
         self.mark_ready(index);
     }
 
-    /// A peer that reported the first segment in flight would have acknowledged
-    /// it, had it kept it: its other reports are worth no more.
+    /// Discards SACK reports after a timeout. A peer that had kept the first segment in flight
+    /// would have acknowledged it, so its other reports are not reliable.
     //= RFC 2018 §8 (after a timeout, segments reported by SACK may have been thrown away)
     fn doubt_sack(&mut self, index: u32) {
         if !self.pcbs[index].has(flag::SACK) {
-            // What duplicates stood for is among what is now deemed lost.
+            // The bytes that duplicates stood for are among those now considered lost.
             self.pcbs[index].sacked = 0;
             return;
         }
@@ -406,12 +404,12 @@ impl Tcp {
         self.pcbs[index].sacked = 0;
     }
 
-    /// Whether the peer has been silent for too long; ends the connection then.
+    /// Checks whether the peer has been silent for too long, and ends the connection if so.
     pub(super) fn gives_up(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         let pcb = &self.pcbs[index];
         let rto_max = self.rto_bounds.max_ns;
         let over = if pcb.settings.user_timeout_ms > 0 {
-            // The program's own limit has a deadline of its own, see `timers`.
+            // The program's own limit has a separate deadline, see `timers`.
             false
         } else if pcb.snd_wnd == 0 && cx.now.nanos_since(pcb.last_received) < 2 * rto_max {
             //= RFC 9293 §3.8.6 (a peer that took its window back is not given up as long as it answers)
@@ -429,17 +427,17 @@ impl Tcp {
 }
 
 impl Flight {
-    /// A segment was delivered: the latest one sent so far, perhaps.
+    /// Handles the delivery of a segment, which may be the latest sent so far.
     //= RFC 8985 §6.2 (steps 1 and 2)
     #[inline]
     pub(super) fn rack_update(&mut self, now: Instant, pcb: &Pcb, record: &Sent) {
         let rtt = now.nanos_since(record.xmit);
         if record.is_retransmitted() && rtt < pcb.rtt.min_ns() {
-            // Most likely the original arrived, not the retransmission.
+            // The original arrived, most likely, not the retransmission.
             return;
         }
-        // As on Linux the round trip is that of the last segment looked at, so that
-        // an acknowledgement held back for a gap does not make others look lost.
+        // As on Linux, the round trip is that of the last segment examined. An acknowledgement
+        // delayed by a gap then does not make other segments look lost.
         self.rack_rtt_ns = rtt;
         if record.xmit > self.rack_xmit || (record.xmit == self.rack_xmit && record.end.gt(self.rack_end)) {
             self.rack_xmit = record.xmit;

@@ -1,18 +1,18 @@
-//! Room in the send queue: how much a program may queue, and when one that
-//! waits is told.
+//! Room in the send queue: the bytes that a program may queue, and when a waiting program is woken.
 
 use super::{Pcb, Tcp, flag};
 use crate::socket::Change;
 
-/// Largest burst that is queued at once beyond a low-water mark of unsent bytes.
+/// Largest burst, in bytes, that is queued at once beyond a low-water mark of unsent bytes.
 const BURST: u32 = 1 << 16;
 
-/// A record of so many bytes or fewer is queued as a whole (PIPE_BUF of pipe(7)), unless the send buffer is short.
+/// Longest record, in bytes, that is queued as a whole (PIPE_BUF of pipe(7)), unless the send
+/// buffer is shorter.
 pub const MOST_WHOLE: usize = 4096;
 
 impl Pcb {
-    /// A record of so many bytes or fewer is queued as a whole: never more than there is room for when a program is
-    /// told of room.
+    /// Longest record that is queued as a whole, in bytes. It never exceeds the room at which a
+    /// program is woken.
     pub(crate) fn most_whole(&self) -> usize {
         let buffer = self.settings.send_buffer as usize / 3;
         match self.settings.unsent_low_water as usize {
@@ -21,7 +21,7 @@ impl Pcb {
         }
     }
 
-    /// Bytes a program may queue now.
+    /// Bytes that a program may queue now.
     //= RFC 9293 §3.10.2 (SEND: queue the data, or refuse them for lack of room)
     #[inline]
     pub(crate) fn send_room(&self) -> usize {
@@ -32,8 +32,8 @@ impl Pcb {
         }
     }
 
-    /// Room under a mark for unsent bytes (TCP_NOTSENT_LOWAT): what can leave at
-    /// once, and a burst beyond, so that a low mark does not make small segments.
+    /// Room under a mark for unsent bytes (TCP_NOTSENT_LOWAT). It is the bytes that can leave at
+    /// once, and a burst beyond, so that a low mark does not cause small segments.
     fn room_below(&self, mark: u32) -> usize {
         let unsent = self.unsent();
         if unsent >= mark {
@@ -41,19 +41,20 @@ impl Pcb {
         }
         let window = (self.snd_una + self.snd_wnd).after(self.snd_nxt);
         let leaves = window.min(self.congestion.cwnd().saturating_sub(self.in_flight()));
-        // Half the peer's largest window, which is what it is sure to take soon.
+        // Half the peer's largest window, which the peer surely takes soon.
         let burst = (self.max_snd_wnd / 2).min(BURST);
         let burst = burst - burst % u32::from(self.mss).max(1);
         (leaves.saturating_add(burst.max(mark)) - unsent) as usize
     }
 
-    /// Whether there is room worth waking a program for.
+    /// Whether there is enough room to wake a program.
     #[inline]
     pub(crate) fn is_roomy(&self) -> bool {
         self.is_roomy_behind(0)
     }
 
-    /// The same, behind bytes that are not in the queue yet.
+    /// Whether there is enough room to wake a program, behind `more` bytes that are not in the
+    /// queue yet.
     #[inline]
     pub(crate) fn is_roomy_behind(&self, more: usize) -> bool {
         let buffer = self.settings.send_buffer as usize;
@@ -64,7 +65,7 @@ impl Pcb {
 }
 
 impl Tcp {
-    /// Tells a program that waits for room, if there is enough of it.
+    /// Wakes a program that waits for room, if there is enough.
     #[inline]
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let pcb = &self.pcbs[index];

@@ -1,5 +1,5 @@
-//! Round-trip time: the smoothed estimate, its variation, the retransmission
-//! timeout that follows from them, and the smallest of the last minutes.
+//! Round-trip time: the smoothed estimate, its variation, the retransmission timeout derived from
+//! them, and the minimum of the last minutes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -7,37 +7,36 @@ use super::growth::Round;
 use crate::config::TcpConfig;
 use crate::time::Instant;
 
-/// Samples above this count as this: no path of ours is longer.
+/// Upper bound of a sample; no supported path is longer.
 const MAX_SAMPLE_NS: u64 = 600_000_000_000;
 
-/// Granularity of the timers: the wheel is exact, drivers come by in microseconds.
+/// Granularity of the timers: the wheel is exact, and drivers poll within microseconds.
 const GRANULARITY_NS: u64 = 1_000;
 
-/// Linux's floor. Whatever this side's link is like, a long path leads to others, with delays
-/// of their own: it gets as much again as a round trip, up to this.
+/// Linux's floor. A long path crosses other links with delays of their own. Its timeout exceeds the
+/// round trip by as much again, up to this.
 const LONG_PATH_FLOOR_NS: u64 = 200_000_000;
 
-/// The smallest round trip is kept in units of this many nanoseconds, so that
-/// 32 bits reach to 68 s.
+/// Unit of the smallest round trip, in nanoseconds: 32 bits reach to 68 s.
 const MIN_UNIT_NS: u64 = 16;
 
-/// The smallest round trip is that of the present window and the one before; a
-/// window lasts this many units of 2^30 ns, two and a half minutes.
+/// Length of a window of the minimum, in units of 2^30 ns: two and a half minutes. The minimum
+/// covers the present window and the one before.
 const MIN_WINDOW: u32 = 140;
 
-/// What the retransmission timeout is held within, in nanoseconds.
+/// Bounds of the retransmission timeout, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RtoBounds {
-    /// Before the first measurement.
+    /// Timeout before the first measurement.
     pub(crate) initial_ns: u64,
-    /// Never shorter.
+    /// Shortest timeout.
     pub(crate) min_ns: u64,
-    /// Never longer, whatever the backoff.
+    /// Longest timeout, whatever the backoff.
     pub(crate) max_ns: u64,
 }
 
 impl RtoBounds {
-    /// Those of a configuration.
+    /// The bounds of a configuration.
     pub(crate) fn new(config: &TcpConfig) -> Self {
         Self {
             initial_ns: config.rto_initial.as_nanos() as u64,
@@ -46,7 +45,7 @@ impl RtoBounds {
         }
     }
 
-    /// After how many timeouts of what was never answered so many seconds are over; 255 at most.
+    /// The number of timeouts of unanswered segments within `seconds`, at most 255.
     pub(crate) fn timeouts_within(&self, seconds: u32) -> u32 {
         let (mut left_ns, mut timeouts) = (u64::from(seconds) * 1_000_000_000, 0);
         while left_ns > 0 && timeouts < u8::MAX {
@@ -72,14 +71,13 @@ pub(crate) struct Rtt {
     previous_min: u32,
     /// When the present window began, in units of 2^30 ns.
     window_start: u32,
-    /// What the program had read when the present round trip began.
+    /// The program's position in the stream when the present round trip began.
     pub(super) round: Round,
 }
 
 impl Rtt {
-    /// Takes a measurement. Karn's rule is the caller's: never one of a segment
-    /// that was retransmitted, unless timestamps tell which copy was answered
-    /// (RFC 6298 §3).
+    /// Takes a measurement. The caller follows Karn's rule: no sample of a retransmitted segment,
+    /// unless timestamps tell which copy was answered (RFC 6298 §3).
     pub(crate) fn sample(&mut self, now: Instant, rtt_ns: u64) {
         let rtt = rtt_ns.clamp(1, MAX_SAMPLE_NS);
         if self.has_sample() {
@@ -109,7 +107,7 @@ impl Rtt {
         }
     }
 
-    /// Whether anything was measured.
+    /// Whether there was a measurement.
     #[inline]
     pub(crate) fn has_sample(&self) -> bool {
         self.srtt_eighths != 0
@@ -144,8 +142,8 @@ impl Rtt {
         let base = if self.has_sample() {
             //= RFC 6298 §2.3 (RTO = SRTT + max(G, 4 RTTVAR))
             //= RFC 6298 §2.4 (never below the floor)
-            // As on Linux the floor bounds the variation's part: a timeout that leaves
-            // less than that for the peer's delays would only find out about them.
+            // As on Linux, the floor bounds the variation's part. With less for the peer's delays,
+            // most timeouts would be spurious.
             let floor = bounds.min_ns.max(self.srtt_ns().min(LONG_PATH_FLOOR_NS));
             self.srtt_ns()
                 .saturating_add(self.rttvar_quarters.max(GRANULARITY_NS).max(floor))
@@ -173,7 +171,7 @@ mod tests {
     };
 
     #[test]
-    fn seconds_are_timeouts_as_linux_counts_them() {
+    fn seconds_convert_to_timeouts_as_on_linux() {
         let bounds = RtoBounds {
             max_ns: 120 * SECOND,
             ..BOUNDS
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_sample_the_initial_timeout_holds() {
+    fn timeout_before_first_sample_is_initial() {
         //= RFC 6298 §2.1
         let rtt = Rtt::default();
         assert!(!rtt.has_sample());
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sample_sets_everything() {
+    fn first_sample_sets_estimate_and_variation() {
         //= RFC 6298 §2.2
         let mut rtt = Rtt::default();
         rtt.sample(Instant(0), 100 * MS);
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_has_a_floor_a_ceiling_and_a_backoff() {
+    fn timeout_has_floor_ceiling_and_backoff() {
         let mut rtt = Rtt::default();
         rtt.sample(Instant(0), MS);
         //= RFC 6298 §2.4
@@ -227,7 +225,7 @@ mod tests {
         //= RFC 6298 §2.5
         assert_eq!(rtt.rto(&bounds, 9), 60 * SECOND);
         assert_eq!(rtt.rto(&bounds, u8::MAX), 60 * SECOND);
-        // A path without variation gets as much again, and not more than on Linux.
+        // A path without variation gets as much again, but not more than on Linux.
         for _ in 0..200 {
             rtt.sample(Instant(0), MS);
         }
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_round_trip_is_forgotten_after_some_minutes() {
+    fn smallest_round_trip_expires_after_minutes() {
         //= RFC 8985 §6.2
         let mut rtt = Rtt::default();
         let at = |seconds: u64| Instant(seconds * SECOND);
@@ -263,7 +261,7 @@ mod tests {
     proptest! {
         /// The estimate against RFC 6298 §2 in floating point.
         #[test]
-        fn follows_the_formula(samples in prop::collection::vec(1..20 * SECOND, 1..200)) {
+        fn estimate_follows_formula(samples in prop::collection::vec(1..20 * SECOND, 1..200)) {
             //= RFC 6298 §2.3
             let mut rtt = Rtt::default();
             let (mut srtt, mut rttvar) = (0.0_f64, 0.0_f64);
@@ -281,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn no_sample_breaks_it(samples in prop::collection::vec((any::<u64>(), any::<u64>()), 1..50)) {
+        fn any_samples_keep_timeout_in_bounds(samples in prop::collection::vec((any::<u64>(), any::<u64>()), 1..50)) {
             let mut rtt = Rtt::default();
             for (now, sample) in samples {
                 rtt.sample(Instant(now), sample);

@@ -1,5 +1,5 @@
-//! Selective acknowledgements: blocks that arrive (RFC 2018, 6675) and blocks
-//! that go out, duplicates included (RFC 2883).
+//! Selective acknowledgements: received blocks (RFC 2018, RFC 6675) and sent blocks, including
+//! those for duplicates (RFC 2883).
 
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{SackBlocks, Seq};
@@ -16,7 +16,7 @@ impl Tcp {
         reported.then(|| self.flights[pcb.flight].highest_sacked)
     }
 
-    /// Marks what the blocks cover.
+    /// Marks the segments that the blocks cover.
     pub(super) fn sack_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -34,7 +34,7 @@ impl Tcp {
                 progress.duplicate_end = Some(right);
                 continue;
             }
-            // A block must lie within what is in flight; others are lies or old.
+            // A block must lie within the data in flight; any other is forged or old.
             if left.lt(pcb.snd_una) || right.gt(pcb.snd_nxt) {
                 continue;
             }
@@ -42,8 +42,8 @@ impl Tcp {
         }
     }
 
-    /// Marks the segments in flight that lie in `left..right`; one that lies
-    /// there in part is split first.
+    /// Marks the segments in flight within `left..right`. A segment that lies there only in part is
+    /// split first.
     fn mark_sacked(
         &mut self,
         cx: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl Tcp {
         progress: &mut Progress,
     ) {
         let mut at = self.pcbs[index].sent_head;
-        // A record that is split here is looked at twice.
+        // A record that is split here is examined twice.
         let mut steps = Steps::along(self.sent.capacity().saturating_mul(2));
         while at != NONE && self.sent[at].start.lt(right) {
             steps.count();
@@ -103,8 +103,8 @@ impl Tcp {
         self.sent[at].mark_sacked();
     }
 
-    /// The blocks our acknowledgements report: a duplicate, then the ranges, the one most
-    /// lately added to first.
+    /// The blocks to report in acknowledgements: a duplicate, then the ranges, the most recently
+    /// changed one first.
     //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
     pub(super) fn blocks_to_report(&self, pcb: &Pcb) -> SackBlocks {
         let mut blocks = SackBlocks::default();
@@ -121,7 +121,7 @@ impl Tcp {
         blocks
     }
 
-    /// Remembers to report that data came twice.
+    /// Notes that data arrived twice, to report it.
     pub(super) fn note_duplicate(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let rcv_nxt = self.pcbs[index].rcv_nxt;
         let (left, right) = (segment.seq, segment.seq + segment.len());
@@ -133,7 +133,7 @@ impl Tcp {
         }
     }
 
-    /// Has the next acknowledgement report bytes that came twice.
+    /// Reports bytes that arrived twice with the next acknowledgement.
     pub(super) fn report_duplicate(&mut self, cx: &mut Context<'_>, index: u32, left: Seq, right: Seq) {
         cx.counters.tcp_duplicate_bytes += u64::from(right.distance(left));
         let pcb = &mut self.pcbs[index];

@@ -1,4 +1,4 @@
-//! A segment as it arrived: its header in numbers, its payload where it lies.
+//! A received segment: its parsed header, and its payload in place.
 
 use toehold_shm::{ByteQueue, Gather, Payload};
 use toehold_wire::checksum;
@@ -15,18 +15,18 @@ pub(super) struct Segment<'a> {
     pub(super) seq: Seq,
     pub(super) ack: Seq,
     pub(super) flags: Flags,
-    /// As in the header, not scaled.
+    /// The window in the header, not scaled.
     pub(super) window: u16,
     pub(super) urgent: u16,
     pub(super) options: Options,
     pub(super) payload: Data<'a>,
     /// Marked "congestion experienced" (RFC 3168 §5).
     pub(super) congestion_experienced: bool,
-    /// The hops that its packet had left.
+    /// Hops that the packet had left.
     pub(super) hops: u8,
 }
 
-/// Why a segment was not taken.
+/// Reasons for refusing a segment.
 pub(super) enum Refusal {
     Malformed,
     Checksum,
@@ -66,7 +66,7 @@ impl<'a> Segment<'a> {
         Ok(Self::of(&view, ends, payload, marks))
     }
 
-    /// One that this stack has sent to itself, with the ends as the sender has them.
+    /// A segment of this stack to itself. `ends` is the tuple of the sender.
     pub(super) fn looped(
         ends: &FourTuple,
         header: &[u8],
@@ -128,7 +128,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// A segment's payload where it lies.
+/// The payload of a segment, in place.
 #[derive(Clone, Copy)]
 pub(super) struct Data<'a> {
     pub(super) place: Place<'a>,
@@ -141,8 +141,8 @@ pub(super) enum Place<'a> {
     Queued(Queued),
 }
 
-/// What a link has brought: its beginning in private memory, the rest in the
-/// link's. Either may be empty.
+/// Payload from a link: its beginning in private memory, the rest in the link's. Either may be
+/// empty.
 #[derive(Clone, Copy)]
 pub(super) struct Arrived<'a> {
     front: &'a [u8],
@@ -169,7 +169,7 @@ impl Data<'_> {
         self.len == 0
     }
 
-    /// Copies bytes of what a link has brought from `offset` on, and returns how many.
+    /// Copies payload from `offset` on, and returns the number of bytes.
     #[inline]
     pub(super) fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let Place::Arrived(arrived) = self.place else {
@@ -181,7 +181,7 @@ impl Data<'_> {
 }
 
 impl Arrived<'_> {
-    /// Fills `into` with bytes from `offset` on, of which there are so many.
+    /// Fills `into` with bytes from `offset` on. The caller makes sure that there are enough.
     #[inline]
     fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let len = into.len();
@@ -193,7 +193,7 @@ impl Arrived<'_> {
         front + self.rest.copy_to(0, &mut into[front..])
     }
 
-    /// Appends `len` bytes from `offset` on to a queue, and returns how many.
+    /// Appends `len` bytes from `offset` on to a queue, and returns the number appended.
     #[inline]
     pub(super) fn append_to(
         &self,
@@ -213,8 +213,8 @@ impl Arrived<'_> {
         done
     }
 
-    /// Places `len` bytes from `offset` on at `at` bytes from a queue's head, and
-    /// returns how many.
+    /// Writes `len` bytes from `offset` on to a queue, at `at` bytes behind its head. Returns the
+    /// number written.
     pub(super) fn write_to(
         &self,
         queue: &mut ByteQueue,
@@ -234,8 +234,7 @@ impl Arrived<'_> {
         done
     }
 
-    /// The private part of `len` bytes from `offset` on, and where in the rest
-    /// the others begin.
+    /// The private part of `len` bytes from `offset` on, and the offset of the others in the rest.
     #[inline]
     fn split(&self, offset: usize, len: usize) -> (&[u8], usize) {
         if offset >= self.front.len() {

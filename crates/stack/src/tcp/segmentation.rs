@@ -1,5 +1,5 @@
-//! What of the queued bytes makes the next frame: how many of them, whether it is
-//! worth sending at all, and with which flags.
+//! Segmentation of queued bytes: the length of the next frame, whether to send it now, and its
+//! flags.
 
 use toehold_shm::{MAX_PARTS, NONE};
 use toehold_wire::tcp::{Flags, Seq};
@@ -8,7 +8,7 @@ use super::{Pcb, Tcp, flag};
 use crate::socket::setting;
 
 impl Tcp {
-    /// How many bytes of new data go out next; 0: none now.
+    /// The number of bytes of new data to send next; 0: none now.
     pub(super) fn next_chunk(&mut self, index: u32, queued: u32) -> u32 {
         let pcb = &self.pcbs[index];
         let unsent = self.within_record(pcb, queued);
@@ -28,12 +28,11 @@ impl Tcp {
         }
         if allowed >= mss {
             if data >= congestion {
-                // Also if it fills the window to the byte.
+                // This also holds if the chunk fills the window exactly.
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
             }
             let whole = whole_segments(allowed, mss as u16);
-            // A super-frame carries a short last segment only if nothing follows
-            // that could fill it.
+            // A super-frame carries a short last segment only if no data follow that could fill it.
             return if allowed == unsent && (followed || self.may_end_short(index, unsent, mss)) {
                 allowed
             } else {
@@ -44,7 +43,7 @@ impl Tcp {
             return allowed;
         }
         //= RFC 9293 §3.8.6.2.1 (the sender's side of silly window avoidance: half the largest window is worth it)
-        // … or waiting has lasted too long: the window may never be larger.
+        // A wait that lasted too long also suffices: the window may never be larger.
         let pcb = &self.pcbs[index];
         let worth = 2 * u64::from(window) >= u64::from(pcb.max_snd_wnd) || pcb.has(flag::PROBE);
         if allowed > 0 && allowed == window && allowed < unsent && worth {
@@ -59,8 +58,9 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let held = pcb.has(flag::MORE) || pcb.settings.has(setting::CORK);
         //= RFC 9293 §3.7.4 (Nagle: hold a short segment while data are unacknowledged)
-        // … in Minshall's variant, as Linux has it (draft-minshall-nagle-01): while a short one is. What follows
-        // full ones would else wait for an acknowledgement that the peer sees no reason for yet.
+        // In Minshall's variant, as on Linux (draft-minshall-nagle-01): only while a short segment
+        // is unacknowledged. A short segment behind full ones would otherwise wait for an
+        // acknowledgement that the peer delays.
         let may = pcb.settings.has(setting::NO_DELAY)
             || pcb.sent_head == NONE
             || self.flights[pcb.flight].small_end.le(pcb.snd_una);
@@ -68,18 +68,18 @@ impl Tcp {
         may && !held || must || unsent.is_multiple_of(mss)
     }
 
-    /// Most bytes of a queue that one frame can name, wherever in a block they begin.
+    /// Most bytes of a queue that one frame can refer to, from any offset in a block.
     #[inline]
     pub(super) fn nameable(&self) -> u32 {
         (MAX_PARTS as u32 - 1) * self.payload.block_len() as u32
     }
 
-    /// Largest payload of one frame: a segment, or as many whole ones as the
-    /// link's super-frame holds.
+    /// Largest payload of one frame: a segment, or as many whole segments as the link's super-frame
+    /// holds.
     ///
-    /// A packet's length has 16 bits, headers included, so a write of 65536 bytes
-    /// takes two frames, as it does on Linux. To hold the short one back for the
-    /// next write would be Nagle's algorithm over again.
+    /// A packet's length has 16 bits, including headers, so a write of 65536 bytes takes two
+    /// frames, as on Linux. Delaying the short one until the next write would bring back Nagle's
+    /// algorithm.
     #[inline]
     pub(super) fn largest_chunk(&self, pcb: &Pcb) -> u32 {
         let mss = u32::from(pcb.mss);
@@ -103,7 +103,7 @@ impl Tcp {
     }
 }
 
-/// Whether a segment that ends at `seq` carries the last byte the program pushed.
+/// Whether a segment that ends at `seq` carries the last byte that the program pushed.
 //= RFC 9293 §3.9.1 (PSH on the last segment when nothing is left to send)
 pub(super) fn ends_push(pcb: &Pcb, seq: Seq) -> bool {
     seq == pcb.queue_end() && !pcb.settings.has(setting::MORE_ANNOUNCED)
@@ -112,7 +112,7 @@ pub(super) fn ends_push(pcb: &Pcb, seq: Seq) -> bool {
 /// Flags of a segment with data.
 pub(super) fn data_flags(pcb: &Pcb, len: u32, fin: bool, pushed: bool) -> Flags {
     let mut flags = Flags::ACK;
-    // What came as one unit may be handed to the program as one.
+    // A unit that arrived as one may be handed to the program as one.
     if len > 0 && (pushed || len > pcb.mss.into()) {
         flags |= Flags::PSH;
     }
@@ -122,7 +122,8 @@ pub(super) fn data_flags(pcb: &Pcb, len: u32, fin: bool, pushed: bool) -> Flags 
     flags
 }
 
-/// As many bytes of `len` as make whole segments; all if it is less than one.
+/// The largest number of bytes, up to `len`, that fills whole segments; `len` if it is less than
+/// one.
 pub(super) fn whole_segments(len: u32, mss: u16) -> u32 {
     let mss = u32::from(mss.max(1));
     if len > mss { len - len % mss } else { len }

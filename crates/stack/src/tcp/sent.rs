@@ -20,10 +20,10 @@ const PUSHED: u32 = 1 << 3;
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Sent {
-    /// When it was (last) sent.
+    /// When it was last sent.
     pub(super) xmit: Instant,
     pub(super) start: Seq,
-    /// Behind its last byte, a FIN included.
+    /// The number behind its last byte, including a FIN.
     pub(super) end: Seq,
     pub(super) next: u32,
     flags: u32,
@@ -46,7 +46,7 @@ impl Sent {
         self.flags & RETRANSMITTED != 0
     }
 
-    /// Whether its last byte ends what the program pushed, or a record.
+    /// Whether its last byte ends pushed data, or a record.
     pub(super) fn is_pushed(&self) -> bool {
         self.flags & PUSHED != 0
     }
@@ -59,7 +59,7 @@ impl Sent {
         self.flags |= LOST;
     }
 
-    /// Sent again at `now`.
+    /// Notes a retransmission at `now`.
     pub(super) fn mark_retransmitted(&mut self, now: Instant) {
         self.flags = (self.flags | RETRANSMITTED) & !LOST;
         self.xmit = now;
@@ -70,25 +70,25 @@ impl Sent {
     }
 }
 
-/// What loss detection and recovery know of a connection's segments in flight.
-/// Exists only while there are some, or a tail loss probe is still to be judged.
+/// State of loss detection and recovery for a connection. It exists only while segments are in
+/// flight, or a tail loss probe is not judged yet.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Flight {
     /// Transmission time of the segment most recently sent among those
     /// delivered (RFC 8985 §5.2 RACK.xmit_ts).
     pub(super) rack_xmit: Instant,
-    /// Its round trip, nanoseconds.
+    /// Round trip of that segment, nanoseconds.
     pub(super) rack_rtt_ns: u64,
-    /// Its end (RACK.end_seq).
+    /// End of that segment (RACK.end_seq).
     pub(super) rack_end: Seq,
-    /// Highest sequence number the peer reported by SACK, if any.
+    /// Highest sequence number that the peer reported by SACK, if any.
     pub(super) highest_sacked: Seq,
     /// Repair ends when this is acknowledged.
     pub(super) recover: Seq,
-    /// Snd_nxt when the tail loss probe was sent.
+    /// `snd_nxt` when the tail loss probe was sent.
     pub(super) tail_probe_end: Seq,
-    /// Bytes in flight then: what a loss that the probe repaired was in.
+    /// Bytes in flight when the tail loss probe was sent.
     pub(super) tail_probe_flight: u32,
     /// End of the last segment with PSH.
     pub(super) pushed: Seq,
@@ -98,10 +98,10 @@ pub(super) struct Flight {
     pub(super) repair_ts: u32,
     /// 1 once an acknowledgement has shown whether this repair was needed.
     pub(super) judged: u16,
-    /// 1 once anything was sent again in this repair.
+    /// 1 once a segment was retransmitted in this repair.
     pub(super) repaired: u16,
     pub(super) prr: Prr,
-    /// The most that was in flight at once since what is up to `peak_end` was sent.
+    /// Most bytes in flight at once since the data before `peak_end` were sent.
     pub(super) peak: u32,
     pub(super) peak_end: Seq,
 }
@@ -129,7 +129,7 @@ impl Flight {
 }
 
 impl Tcp {
-    /// A connection with segments in flight, and what is known of those.
+    /// A connection with segments in flight, and its flight record.
     #[inline]
     pub(super) fn flying(&mut self, index: u32) -> (&mut Pcb, &mut Flight) {
         let pcb = &mut self.pcbs[index];
@@ -137,8 +137,8 @@ impl Tcp {
         (pcb, flight)
     }
 
-    /// Forgets what was known of segments in flight when none is left. What was needed of the last
-    /// tail loss probe may show only afterwards.
+    /// Frees the flight record when no segment is left in flight. The result of the last tail loss
+    /// probe may show only afterwards.
     #[inline]
     pub(super) fn land(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
@@ -150,7 +150,7 @@ impl Tcp {
         }
     }
 
-    /// Notes that `start..end` was sent for the first time. False: no memory.
+    /// Notes that `start..end` was sent for the first time. Returns `false` without memory for it.
     #[inline]
     pub(super) fn push_sent(
         &mut self,
@@ -184,7 +184,7 @@ impl Tcp {
         true
     }
 
-    /// Segments in flight that were sent again, and whose loss or delivery nobody has reported since.
+    /// Retransmitted segments in flight whose loss or delivery was not reported since.
     pub(crate) fn retransmitted_in_flight(&self, index: u32) -> u32 {
         let (mut at, mut segments) = (self.pcbs[index].sent_head, 0_u32);
         let mss = u32::from(self.pcbs[index].mss).max(1);
@@ -200,13 +200,13 @@ impl Tcp {
         segments
     }
 
-    /// Whether another record can be made.
+    /// Whether another record can be created.
     #[inline]
     pub(super) fn sent_available(&self) -> bool {
         self.sent.len() < self.sent.capacity()
     }
 
-    /// Cuts a record in two at `seq`. False: no memory.
+    /// Splits a record at `seq`. Returns `false` without memory for it.
     pub(super) fn split_sent(&mut self, index: u32, at: u32, seq: Seq) -> bool {
         let mut second = self.sent[at];
         debug_assert!(second.start.lt(seq) && seq.lt(second.end));
@@ -224,7 +224,7 @@ impl Tcp {
         true
     }
 
-    /// Takes records below `ack` away, and learns from them.
+    /// Removes records below `ack`, and updates estimates from them.
     #[inline]
     pub(super) fn release_sent(&mut self, now: Instant, index: u32, ack: Seq, progress: &mut Progress) {
         let mut steps = Steps::along(self.sent.capacity());
@@ -264,7 +264,7 @@ impl Tcp {
         pcb.lost = pcb.lost.wrapping_add(len);
     }
 
-    /// Forgets every record.
+    /// Drops every record.
     pub(super) fn drop_sent(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
         let mut at = std::mem::replace(&mut pcb.sent_head, NONE);
@@ -284,7 +284,7 @@ impl Tcp {
     }
 }
 
-/// Bytes of `record` were delivered cumulatively.
+/// Accounts for a record that was delivered cumulatively.
 #[inline]
 fn account_delivered(
     now: Instant,

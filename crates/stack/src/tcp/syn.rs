@@ -1,5 +1,4 @@
-//! What both ends say in their SYNs: options offered, options agreed on, and
-//! initial sequence numbers.
+//! Contents of SYNs: offered options, agreed options, and initial sequence numbers.
 
 use toehold_wire::tcp::{Options, Timestamps};
 
@@ -9,20 +8,19 @@ use crate::socket::{Settings, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// MSS of a peer that names none, by address family.
+/// Default MSS, by address family.
 //= RFC 9293 §3.7.1 (536 for IPv4, 1220 for IPv6)
 const DEFAULT_MSS: [u16; 2] = [536, 1220];
 
-/// A smaller MSS than this is taken for this: a peer cannot make us send a
-/// frame a byte.
+/// Lower bound of a peer's MSS, so that a peer cannot ask for a frame per byte.
 pub(super) const MIN_MSS: u16 = 88;
 
 /// Largest shift of a window.
 //= RFC 7323 §2.3 (a larger one counts as 14)
 const MAX_SCALE: u8 = 14;
 
-/// Acknowledgements sent at once at a connection's beginning, so that the
-/// peer's window opens quickly.
+/// Acknowledgements sent without delay at a connection's beginning, so that the peer's window opens
+/// quickly.
 const QUICK_ACKS: u8 = 16;
 
 impl Tcp {
@@ -49,7 +47,7 @@ impl Tcp {
         pcb
     }
 
-    /// The options of our SYN or SYN-ACK.
+    /// The options of this side's SYN or SYN-ACK.
     pub(super) fn syn_options(&self, cx: &Context<'_>, index: u32) -> Options {
         let pcb = &self.pcbs[index];
         let answering = pcb.has(flag::PASSIVE) || pcb.state() == super::State::SynReceived;
@@ -67,7 +65,7 @@ impl Tcp {
         }
     }
 
-    /// The largest segment we want to receive.
+    /// The largest segment that this side wants to receive.
     //= RFC 9293 §3.7.1 (the effective MTU less fixed IP and TCP headers)
     pub(crate) fn advertised_mss(&self, pcb: &Pcb) -> u16 {
         let own = pcb
@@ -82,7 +80,7 @@ impl Tcp {
         }
     }
 
-    /// Takes the peer's options from its SYN.
+    /// Takes the options of the peer's SYN.
     pub(super) fn negotiate(&self, now: Instant, pcb: &mut Pcb, options: &Options) {
         let default = DEFAULT_MSS[usize::from(!pcb.tuple.local.is_ipv4())];
         pcb.peer_mss = options.mss.unwrap_or(default).max(MIN_MSS);
@@ -102,7 +100,7 @@ impl Tcp {
         }
     }
 
-    /// Settles segment size and congestion window once path and options are known.
+    /// Sets segment size and congestion window once path and options are known.
     pub(super) fn settle_segment_size(&self, pcb: &mut Pcb) {
         pcb.mss = self.segment_size(pcb);
         pcb.rcv_mss = pcb.mss;
@@ -113,8 +111,8 @@ impl Tcp {
         pcb.congestion = Congestion::new(pcb.settings.algorithm(), window, mss);
     }
 
-    /// Largest payload of a segment: the smaller of what the peer takes and the
-    /// path carries, less the options every segment bears.
+    /// Largest payload of a segment: the smaller of what the peer takes and the path carries, less
+    /// the options of every segment.
     //= RFC 9293 §3.7.1 (effective send MSS)
     pub(super) fn segment_size(&self, pcb: &Pcb) -> u16 {
         let path = pcb

@@ -1,10 +1,9 @@
-//! SYN cookies (RFC 4987 §3.6): a half-open connection that lies in the numbers
-//! of the SYN-ACK instead of in memory.
+//! SYN cookies (RFC 4987 §3.6): the state of a half-open connection, encoded in the numbers of the
+//! SYN-ACK.
 //!
-//! The initial sequence number holds the minute and the peer's segment size
-//! under a keyed hash; where the peer uses timestamps, the low bits of ours hold
-//! its window scale and whether it takes SACK. Like other initial sequence
-//! numbers, a tuple's cookies grow with time.
+//! The initial sequence number holds the minute and the peer's segment size under a keyed hash. If
+//! the peer uses timestamps, the low bits of this side's timestamp hold its window scale and SACK.
+//! As with other initial sequence numbers, the cookies of a tuple grow with time.
 
 use toehold_wire::tcp::{Options, Seq};
 
@@ -13,11 +12,11 @@ use crate::keyed::{Key, Keys};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// Length of a "minute": with 24 bits below it, the clock of the cookies runs
-/// about as fast as that of RFC 6528.
+/// Length of a "minute": with 24 bits below it, the clock of the cookies runs about as fast as that
+/// of RFC 6528.
 const PERIOD_NS: u64 = 64_000_000_000;
 
-/// A cookie is taken in the period it was made in and the one after.
+/// A cookie is valid in its period and in the next one.
 const PERIODS: u32 = 2;
 
 /// After this many nanoseconds no cookie is valid any more.
@@ -27,9 +26,9 @@ pub(crate) const LIFETIME_NS: u64 = PERIOD_NS * PERIODS as u64;
 const MAC_BITS: u32 = 24;
 const MAC_MASK: u32 = (1 << MAC_BITS) - 1;
 
-/// Segment sizes a cookie tells apart, each the largest for a kind of path: the
-/// smallest this stack uses, the default, IPv6's minimum, tunnels, IPv6 and
-/// IPv4 over Ethernet, jumbo frames, and links without a limit of their own.
+/// Segment sizes that a cookie distinguishes, each the largest of a kind of path. They are the
+/// smallest that this stack uses, the default and IPv6's minimum. Then follow tunnels, IPv6 and
+/// IPv4 over Ethernet, jumbo frames, and links without a limit.
 const SEGMENT_SIZES: [u16; 8] = [88, 536, 1220, 1360, 1440, 1460, 8940, 65_475];
 
 /// Default segment sizes of IPv4 and IPv6.
@@ -39,11 +38,11 @@ const DEFAULT_SIZES: [u16; 2] = [536, 1220];
 /// Low bits of a timestamp that hold options instead of the time.
 const OPTION_BITS: u32 = 5;
 const OPTION_MASK: u32 = (1 << OPTION_BITS) - 1;
-/// In their lower four bits, the window scale; or this, if there was none.
+/// In the lower four of these bits, the window scale; or this, without one.
 const NO_SCALE: u32 = 15;
 const SACK: u32 = 1 << 4;
 
-/// What a cookie makes of the SYN-ACK.
+/// The numbers of a SYN-ACK with a cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cookie {
     /// The initial sequence number.
@@ -67,7 +66,7 @@ impl Keys {
         }
     }
 
-    /// What the peer's SYN offered, if this acknowledgement returns a cookie.
+    /// The contents of the peer's SYN, if this acknowledgement returns a valid cookie.
     pub(super) fn check_cookie(&self, ack: &Segment<'_>, now: Instant) -> Option<Options> {
         let mss = decode(&self.cookies, &ack.tuple, ack.seq - 1, ack.ack - 1, period(now))?;
         let offered = ack
@@ -88,7 +87,7 @@ fn period(now: Instant) -> u32 {
     (now.0 / PERIOD_NS) as u32
 }
 
-/// Hides everything else in a cookie from those without the key.
+/// The keyed hash that hides the other parts of a cookie.
 fn base(key: &Key, tuple: &FourTuple, peer_isn: Seq) -> Seq {
     Seq(key.public(tuple, u64::MAX) as u32) + peer_isn.0
 }
@@ -106,7 +105,7 @@ fn encode(key: &Key, tuple: &FourTuple, peer_isn: Seq, size: u16, period: u32) -
     base(key, tuple, peer_isn) + (period << MAC_BITS | low)
 }
 
-/// The segment size a cookie holds, if it is one and not too old.
+/// The segment size in a cookie, if it is valid and not too old.
 fn decode(key: &Key, tuple: &FourTuple, peer_isn: Seq, cookie: Seq, period: u32) -> Option<u16> {
     let bits = cookie.distance(base(key, tuple, peer_isn));
     let age = period.wrapping_sub(bits >> MAC_BITS) & 0xff;
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_returned_cookie_tells_what_the_syn_offered() {
+    fn returned_cookie_restores_offer_of_syn() {
         //= RFC 4987 §3.6
         let keys = Keys::new(&[5; 16]);
         let now = Instant(123 * PERIOD_NS + 1);
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn without_timestamps_only_the_segment_size_survives() {
+    fn cookie_without_timestamps_restores_segment_size_only() {
         let keys = Keys::new(&[5; 16]);
         let offer = Options {
             window_scale: Some(7),
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_lives_for_two_periods_and_belongs_to_one_connection() {
+    fn cookie_is_valid_for_two_periods_and_one_connection() {
         let cookie = encode(&key(), &tuple(1), Seq(3), 1460, 1000);
         let check = |tuple: &FourTuple, isn, cookie, period| decode(&key(), tuple, isn, cookie, period);
         assert_eq!(check(&tuple(1), Seq(3), cookie, 1000), Some(1460));
@@ -268,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn guesses_fail() {
-        // 16 of 2^32 numbers are valid at a time; neighbours of a cookie beyond
-        // the table's eight are not.
+    fn guessed_cookies_are_refused() {
+        // 16 of 2^32 numbers are valid at a time; neighbours of a cookie beyond the table's eight
+        // are not.
         let cookie = encode(&key(), &tuple(1), Seq(3), 88, 1000);
         let valid = |guess: Seq| decode(&key(), &tuple(1), Seq(3), guess, 1000).is_some();
         let accepted = (0..1 << 20).filter(|&step| valid(cookie + step)).count();
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_of_a_tuple_grow_with_time() {
+    fn cookie_of_tuple_grows_with_time() {
         //= RFC 6528 §3 (the clock of initial sequence numbers)
         let at = |period| encode(&key(), &tuple(1), Seq(3), 1460, period);
         for period in 0..600 {
@@ -292,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn timestamps_never_run_ahead(clock: u32, scale in proptest::option::of(0..=14_u8), sack: bool) {
+        fn timestamp_with_options_is_never_ahead_of_clock(clock: u32, scale in proptest::option::of(0..=14_u8), sack: bool) {
             let options = Options { window_scale: scale, sack_permitted: sack, ..Options::default() };
             let value = encode_options(clock, &options);
             //= RFC 7323 §4.1 (values come from a clock that does not go back)

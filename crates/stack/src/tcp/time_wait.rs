@@ -1,9 +1,9 @@
-//! What remains of connections that this side closed first: small records, the
-//! oldest of which goes when there are too many. The demultiplexer finds them as it
-//! finds connections, with ids of their own behind those of connections.
+//! TIME-WAIT records: small records of connections that this side closed first. If there are too
+//! many, the oldest goes. The demultiplexer finds them like connections, with ids behind those of
+//! connections.
 //!
-//! All records live equally long, so the order of a queue is the order of
-//! expiry and no timer is needed.
+//! All records live equally long. The order of the queue is therefore the order of expiry, and no
+//! timer is needed.
 
 use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table, prefetch};
 use toehold_wire::tcp::Seq;
@@ -14,35 +14,35 @@ use crate::demux::{HasTuple, Tuples};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// Most records that one call of [`Tcp::expire_time_waits`] takes out.
+/// Most records that one call of [`Tcp::expire_time_waits`] removes.
 const EXPIRED_A_CALL: u32 = 256;
 
 /// A connection in TIME-WAIT (RFC 9293 §3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct TimeWait {
-    /// When 2 MSL are over.
+    /// End of 2 MSL.
     pub(crate) deadline: Instant,
     pub(crate) tuple: FourTuple,
     snd_nxt: Seq,
     rcv_nxt: Seq,
-    /// The peer's timestamp last seen, with `timestamps`.
+    /// The peer's last timestamp, with `timestamps`.
     pub(crate) ts_recent: u32,
-    /// What is added to the clock in timestamps, with `timestamps`.
+    /// Offset added to the clock in timestamps, with `timestamps`.
     pub(crate) ts_offset: u32,
-    /// What the header's window field says, scaled.
+    /// The header's window field, scaled.
     window: u16,
     /// 1: timestamps were agreed on.
     timestamps: u8,
-    /// Segments without data that were answered.
+    /// Answered segments without data.
     answers: u8,
 }
 
 const _: () = assert!(size_of::<TimeWait>() == 64);
 
 impl TimeWait {
-    /// A record; `window` as in a header, `timestamps` are ts_recent and the
-    /// offset of ours, if agreed on.
+    /// Creates a record; `window` as in a header, `timestamps` are `ts_recent` and the offset of
+    /// this side, if agreed on.
     pub(crate) fn new(
         tuple: FourTuple,
         (snd_nxt, rcv_nxt): (Seq, Seq),
@@ -70,8 +70,7 @@ impl TimeWait {
         self.timestamps != 0
     }
 
-    /// The window to advertise: the connection's last, for the edge that the
-    /// peer was told of does not move back.
+    /// The window to advertise: the connection's last, since the announced edge must not move back.
     //= RFC 9293 §3.8.6 (a receiver should not shrink the window)
     pub(crate) fn window(&self) -> u16 {
         self.window
@@ -126,7 +125,7 @@ impl TimeWaits {
             + Table::<Link>::bytes_needed(capacity as usize)
     }
 
-    /// Makes an empty table, or attaches to the one there is.
+    /// Creates an empty table, or attaches to the existing one.
     pub(crate) fn create(carver: &mut Carver, capacity: u32) -> Result<Self, OutOfMemory> {
         let mut new = Self {
             queue: carver.table(1)?,
@@ -153,7 +152,7 @@ impl TimeWaits {
         self.records[number]
     }
 
-    /// Has the processor fetch a record.
+    /// Prefetches a record.
     #[inline]
     pub(super) fn prefetch(&self, number: u32) {
         if let Some(record) = self.records.peek(number) {
@@ -172,8 +171,8 @@ impl TimeWaits {
         (oldest != NONE).then_some(oldest)
     }
 
-    /// Puts the records in order again after somebody died in the middle of a change. Which
-    /// there are.
+    /// Repairs the order of the records after a process died in the middle of a change. Returns the
+    /// existing records.
     pub(super) fn mend(&mut self) -> Vec<u32> {
         self.records.mend(|_, _| true);
         let mut numbers: Vec<u32> = self.records.iter_live().map(|(number, _)| number).collect();
@@ -192,7 +191,7 @@ impl TimeWaits {
         self.oldest().map(|oldest| self.records[oldest].deadline)
     }
 
-    /// Enters a record, if there is room, and returns its number.
+    /// Inserts a record, if there is room, and returns its number.
     fn insert(&mut self, record: TimeWait) -> Option<u32> {
         let number = self.records.insert(record)?;
         self.append(number);
@@ -204,8 +203,8 @@ impl TimeWaits {
         self.records.remove(number);
     }
 
-    /// Whether a record answers one more segment without data: 255 in its life, so that two
-    /// ends that disagree cannot keep each other busy.
+    /// Whether a record answers one more segment without data. It answers 255 in its life, so that
+    /// two ends that disagree do not send for ever.
     pub(super) fn answers_bare(&mut self, number: u32) -> bool {
         let answers = &mut self.records[number].answers;
         let more = *answers < u8::MAX;
@@ -213,7 +212,7 @@ impl TimeWaits {
         more
     }
 
-    /// Gives a record a new deadline: not before that of any other.
+    /// Sets a record's deadline, which must not be before that of any other.
     //= RFC 9293 §3.10.7.4 (a retransmitted FIN restarts the 2 MSL timeout)
     pub(crate) fn refresh(&mut self, number: u32, deadline: Instant) {
         self.unlink(number);
@@ -243,17 +242,17 @@ impl TimeWaits {
     }
 }
 
-/// Where the demultiplexer's ids lead: to connections, and behind them to records.
+/// The targets of the demultiplexer's ids: connections, and behind them records.
 pub(super) struct Flows<'a> {
     pub(super) pcbs: &'a Slab<Pcb>,
     pub(super) time_waits: &'a TimeWaits,
 }
 
-/// What the demultiplexer found.
+/// The result of a look-up.
 pub(super) enum Flow {
     /// A control block.
     Connection(u32),
-    /// A record of one in TIME-WAIT.
+    /// A TIME-WAIT record.
     TimeWait(u32),
 }
 
@@ -278,8 +277,8 @@ impl Tuples for Flows<'_> {
 }
 
 impl Tcp {
-    /// Enters a record in place of any its tuple has. True: there was no room,
-    /// and the oldest record, or with a capacity of none this one, is lost.
+    /// Inserts a record in place of any other of its tuple. Returns `true` if there was no room.
+    /// Then the oldest record is lost, or, with a capacity of 0, this one.
     pub(super) fn keep_time_wait(&mut self, record: TimeWait) -> bool {
         if let Some(Flow::TimeWait(number)) = self.find_flow(&record.tuple) {
             self.end_time_wait(number);
@@ -298,13 +297,13 @@ impl Tcp {
         is_full
     }
 
-    /// Takes a record out.
+    /// Removes a record.
     pub(super) fn end_time_wait(&mut self, number: u32) {
         self.leave_flow(self.pcbs.capacity() + number);
         self.time_waits.remove(number);
     }
 
-    /// Takes out records whose time is over: at most [`EXPIRED_A_CALL`].
+    /// Removes expired records: at most [`EXPIRED_A_CALL`].
     pub(super) fn expire_time_waits(&mut self, now: Instant) {
         for _ in 0..EXPIRED_A_CALL {
             match self.time_waits.oldest() {
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn records_keep_what_they_were_given() {
+    fn record_keeps_its_fields() {
         let mut tcp = tcp(DemuxStrategy::FlowTable, 4);
         let with = record(1, Instant(0));
         let without = TimeWait::new(tuple(2), (Seq(1), Seq(2)), 9, None, Instant(3));
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_when_there_is_no_room() {
+    fn full_table_loses_oldest_record() {
         let mut tcp = tcp(DemuxStrategy::FlowTable, 3);
         for port in 1..=3 {
             assert!(!tcp.keep_time_wait(record(port, Instant(0))));
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_room_keeps_nothing() {
+    fn table_without_capacity_keeps_no_record() {
         let mut tcp = tcp(DemuxStrategy::FlowTable, 0);
         assert!(tcp.keep_time_wait(record(1, Instant(0))));
         assert_eq!(found(&mut tcp, 1), None);
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_takes_out_a_bounded_number() {
+    fn expiry_removes_bounded_number_per_call() {
         let mut tcp = tcp(DemuxStrategy::FlowTable, 1000);
         for port in 0..1000 {
             tcp.keep_time_wait(record(port, Instant(0)));
@@ -424,10 +423,10 @@ mod tests {
     }
 
     proptest! {
-        /// The records against a queue in plain memory, found by the strategy that has them beside
-        /// connections, and by one that has not.
+        /// Compares the records with a queue in plain memory. One strategy holds the records
+        /// together with connections, another holds them beside.
         #[test]
-        fn behaves_like_a_queue(
+        fn records_behave_like_queue(
             steps in prop::collection::vec((0..5_u8, 0..24_u16), 1..400),
             demux in prop_oneof![
                 Just(DemuxStrategy::FlowTable),

@@ -1,7 +1,6 @@
-//! A connection's timers. Each has its deadline in the control block; the
-//! timing wheel holds one entry a connection, at the earliest deadline it was
-//! armed for. A deadline that moves away costs nothing: the wheel calls at the
-//! old one, finds nothing due, and is armed anew.
+//! A connection's timers. Each has its deadline in the control block. The timing wheel holds one
+//! entry a connection, at the earliest deadline for which it was armed. Postponing a deadline costs
+//! nothing: the wheel fires at the old one, finds no expired timer, and is armed again.
 
 use toehold_shm::{NONE, Steps};
 
@@ -12,19 +11,17 @@ use crate::socket::{NO_FIN_WAIT_2, Tuning, setting};
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Added to a tail loss probe's two round trips for the peer's and our own
-/// scheduling.
+/// Slack of a tail loss probe beyond two round trips, for scheduling on both sides.
 const PROBE_SLACK_NS: u64 = 2_000_000;
 
-/// How long a corked partial segment waits, with nothing in flight, at most. As
-/// on Linux.
+/// Longest delay of a corked partial segment with no data in flight. As on Linux.
 const CORK_NS: u64 = 200_000_000;
 
-/// So many times a SYN is repeated before the time between two grows, as Linux does since 6.5
-/// (`tcp_syn_linear_timeouts`): whose queue is full has room again soon, more often than not.
+/// Number of SYN retransmissions before the interval grows, as on Linux since 6.5
+/// (`tcp_syn_linear_timeouts`). A peer with a full queue usually has room again soon.
 const SYNS_AT_ONCE: u8 = 4;
 
-/// The timeouts of a connection that its timer is not backed off for.
+/// The number of a connection's timeouts without backoff.
 fn at_once_of(pcb: &Pcb) -> u8 {
     match pcb.state() {
         State::SynSent => SYNS_AT_ONCE,
@@ -33,7 +30,7 @@ fn at_once_of(pcb: &Pcb) -> u8 {
 }
 
 impl Tcp {
-    /// The earliest point at which [`Tcp::handle_timeout`] has something to do.
+    /// The earliest time at which [`Tcp::handle_timeout`] has work to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let wheel = self.wheel.next_deadline();
         let time_wait = self.time_waits.next_deadline();
@@ -43,10 +40,10 @@ impl Tcp {
         }
     }
 
-    /// Runs every timer that is due.
+    /// Handles every expired timer.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.expire_time_waits(cx.now);
-        // What a connection waits for next is later than now.
+        // A connection's next deadline is later than now.
         let mut steps = Steps::along(self.pcbs.capacity());
         while let Some(index) = self.wheel.pop_expired(cx.now) {
             steps.count();
@@ -113,14 +110,14 @@ impl Tcp {
             }
             RetransmitTimer::Pacing => self.mark_ready(index),
         }
-        // What it asked for may find no way out for as long as the link is full or
-        // the neighbour unknown: the timer runs on all the same.
+        // Its segments may stay unsent while the link is full or the neighbour unknown: the timer
+        // runs on all the same.
         self.arm_retransmit(cx.now, index);
     }
 
     fn syn_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
         let retries = match self.tuning(index).map_or(0, |tuning| tuning.syn_retries) {
-            // Of what it answers the program does not say how often.
+            // The program's limit does not apply to SYN-ACKs.
             chosen @ 1.. if self.pcbs[index].state() == State::SynSent => chosen,
             _ => self.config.syn_retries,
         };
@@ -132,7 +129,7 @@ impl Tcp {
         };
         let pcb = &mut self.pcbs[index];
         let is_deferred = u32::from(pcb.backoff) + 1 < deferral;
-        // The second bound is for SYNs that never found a way out.
+        // The second bound is for SYNs that never left.
         let expired = (pcb.syn_count > limit || pcb.backoff >= limit || is_late) && !is_deferred;
         let timeouts = pcb.backoff;
         self.suspect_path(cx, index, timeouts, expired);
@@ -152,8 +149,9 @@ impl Tcp {
         }
     }
 
-    /// Whether a SYN has waited for an answer for as long as so many retries take that double the time between two from
-    /// the first on, as Linux has it: those that are repeated at once do not make an attempt longer.
+    /// Whether a SYN has waited for its answer long enough. The limit is the time of `retries`
+    /// retransmissions with an interval that doubles from the first one on, as on Linux.
+    /// Retransmissions without backoff do not prolong an attempt.
     fn is_late(&self, now: Instant, index: u32, retries: u8) -> bool {
         let pcb = &self.pcbs[index];
         if pcb.state() != State::SynSent || !pcb.waiting_since.is_set() {
@@ -167,14 +165,14 @@ impl Tcp {
         now.nanos_since(pcb.waiting_since) >= doubled_ns.saturating_add(rest_ns)
     }
 
-    /// Time for a probe of a closed window.
+    /// Handles the timer of a probe of a closed window.
     //= RFC 9293 §3.8.6.1 (zero-window probing, with exponentially growing intervals)
     fn probe_timeout(&mut self, cx: &mut Context<'_>, index: u32) {
         let pcb = &mut self.pcbs[index];
         if pcb.waiting_since == Instant::NEVER {
             pcb.waiting_since = cx.now;
         }
-        // A peer that is slow is waited for; a way to it that is never found is not.
+        // A slow peer has no limit; an unresolved path has.
         let limited = pcb.has(flag::RELEASED) || pcb.snd_wnd > 0;
         if limited && self.gives_up(cx, index) {
             return;
@@ -182,7 +180,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         let closed = pcb.snd_wnd == 0;
         if closed || pcb.has(flag::PROBE) {
-            // No room at the peer, or none on the link since the last time.
+            // The peer has no room, or the link has had none since the last time.
             pcb.backoff = pcb.backoff.saturating_add(1);
         }
         pcb.push_out();
@@ -210,14 +208,14 @@ impl Tcp {
         let idle_until = pcb.last_received + pcb.settings.keepalive_idle();
         if pcb.outstanding() > 0 || idle_until > cx.now {
             pcb.keepalive_probes = 0;
-            // What is outstanding is probe enough; the retransmission timer sees to it.
+            // Outstanding data serve as a probe; the retransmission timer handles them.
             let again = cx.now + pcb.settings.keepalive_idle();
             pcb.life_at = if pcb.outstanding() > 0 { again } else { idle_until };
             return;
         }
         let interval_ns = u64::from(pcb.settings.keepalive_interval_s) * 1_000_000_000;
         if pcb.has(flag::PROBE) {
-            // The link did not take the last one: it is no probe without an answer.
+            // The link did not take the last probe, so that it does not count as unanswered.
             pcb.life_at = cx.now.plus_nanos(interval_ns);
             return;
         }
@@ -242,7 +240,7 @@ impl Tcp {
         }
     }
 
-    /// Bounds the stay in FIN-WAIT-2 of a connection nobody holds.
+    /// Bounds the stay in FIN-WAIT-2 of a connection that its program has closed.
     pub(super) fn start_fin_wait_2(&mut self, index: u32, now: Instant) {
         let span = match self.tuning(index).map_or(0, |tuning| tuning.fin_wait_2_s) {
             0 => self.config.fin_wait_2,
@@ -265,8 +263,8 @@ impl Tcp {
         }
     }
 
-    /// Sets the retransmission timer to what the connection now needs. Called
-    /// after every transmission round and every acknowledgement.
+    /// Sets the retransmission timer to the connection's present need. Called after every
+    /// transmission round and every acknowledgement.
     #[inline]
     pub(super) fn arm_retransmit(&mut self, now: Instant, index: u32) {
         let pcb = &mut self.pcbs[index];
@@ -278,14 +276,15 @@ impl Tcp {
         self.arm_busy(now, index);
     }
 
-    /// The same for a connection that may be waiting for something.
+    /// Chooses the retransmission timer of a connection that may be waiting for an answer or for
+    /// room.
     fn arm_busy(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.timer() == RetransmitTimer::Reordering && pcb.outstanding() > 0 {
             return;
         }
         let (mut timer, mut deadline) = self.choose_timer(now, index);
-        // What is held back by its rate alone needs no probe of the peer's window.
+        // Data delayed by their rate alone need no probe of the peer's window.
         let is_moot = matches!(timer, RetransmitTimer::Persist | RetransmitTimer::Cork);
         if let Some(until) = self.paced_until(now, index)
             && (until < deadline || is_moot)
@@ -304,7 +303,7 @@ impl Tcp {
             return (RetransmitTimer::Off, Instant::NEVER);
         }
         if pcb.outstanding() == 0 && pcb.has(flag::SYN_PENDING) {
-            // The first SYN has not found a way out yet.
+            // The first SYN has not left yet.
             return (RetransmitTimer::Timeout, self.timeout_anew(now, index));
         }
         if pcb.outstanding() == 0 && !pcb.has_syn_apart() {
@@ -348,9 +347,9 @@ impl Tcp {
         (RetransmitTimer::Timeout, timeout_at.max(now.plus_nanos(1)))
     }
 
-    /// The timeout when there is no later transmission it could run from. It runs
-    /// anew from when it last ran out, for what that asked for may still wait for
-    /// the link. One that runs, or that is due and was not yet seen to, stays.
+    /// The timeout when there is no later transmission to run from. It runs from its last expiry,
+    /// since the segment of that may still wait for the link. A timer that runs, or has expired and
+    /// was not handled yet, stays.
     //= RFC 6298 §5.6 (start the timer, such that it expires after RTO seconds)
     fn timeout_anew(&self, now: Instant, index: u32) -> Instant {
         let pcb = &self.pcbs[index];
@@ -361,7 +360,7 @@ impl Tcp {
         }
     }
 
-    /// Whether a tail loss probe is out and what it repeats is not yet acknowledged.
+    /// Whether a tail loss probe is in flight and the data it repeats are not acknowledged.
     fn tail_probe_flies(&self, pcb: &Pcb) -> bool {
         pcb.has(flag::TAIL_PROBE_OUT) && self.flights[pcb.flight].tail_probe_end.gt(pcb.snd_una)
     }
@@ -390,7 +389,7 @@ impl Tcp {
             }
     }
 
-    /// Hands the earliest deadline to the wheel if it does not call before.
+    /// Arms the wheel for the earliest deadline if it does not fire before.
     #[inline]
     pub(crate) fn rearm(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
@@ -406,13 +405,14 @@ impl Tcp {
     }
 }
 
-/// So many timeouts a thin stream's timer is not backed off for, if its program has asked for that, as on Linux.
+/// Number of a thin stream's timeouts without backoff, if its program has asked for that, as on
+/// Linux.
 const THIN_AT_ONCE: u8 = 6;
 
-/// Fewer segments than this are in flight of a thin stream.
+/// A thin stream has fewer segments than this in flight.
 const THIN: u32 = 4;
 
-/// The retransmission timeout of a connection whose program has a word in it.
+/// The retransmission timeout of a connection whose program has changed its bounds.
 #[cold]
 fn tuned_timeout_ns(pcb: &Pcb, tuning: &Tuning, bounds: &RtoBounds, backoff: u8) -> u64 {
     let mut bounds = *bounds;
@@ -429,8 +429,8 @@ fn tuned_timeout_ns(pcb: &Pcb, tuning: &Tuning, bounds: &RtoBounds, backoff: u8)
     pcb.rtt.rto(&bounds, if is_thin { 0 } else { backoff })
 }
 
-/// When data, a SYN or a FIN will have waited for an answer for as long as the
-/// program bears it. Every acknowledgement of something new begins the wait anew.
+/// The time at which data, a SYN or a FIN will have waited for as long as the user timeout. Every
+/// acknowledgement of new data restarts the wait.
 //= RFC 5482 §1 (how long transmitted data may stay unacknowledged before the connection is closed)
 #[inline]
 pub(crate) fn user_timeout_at(pcb: &Pcb) -> Instant {
@@ -441,8 +441,8 @@ pub(crate) fn user_timeout_at(pcb: &Pcb) -> Instant {
     pcb.waiting_since.plus_nanos(span_ms * 1_000_000)
 }
 
-/// Whether all that holds back what is queued is the program's cork, or its word that more will
-/// come, while nothing is in flight.
+/// Whether only the program's cork, or its announcement of more data, delays queued data while no
+/// data are in flight.
 fn is_corked(pcb: &Pcb) -> bool {
     let unsent = pcb.unsent();
     pcb.settings.has(setting::CORK | setting::MORE_ANNOUNCED)
@@ -455,8 +455,7 @@ pub(super) fn fin_unsent(pcb: &Pcb) -> bool {
     pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT)
 }
 
-/// Whether nothing is on its way, and nothing waits to be: the usual case when an
-/// acknowledgement has come.
+/// Whether no data are in flight or waiting: the usual case after an acknowledgement.
 #[inline]
 fn is_at_rest(pcb: &Pcb) -> bool {
     pcb.state_raw == State::Established as u8
@@ -466,7 +465,7 @@ fn is_at_rest(pcb: &Pcb) -> bool {
         && !pcb.is_fast_open()
 }
 
-/// Whether there is anything that was never sent.
+/// Whether there are data that were never sent.
 pub(super) fn waits_to_send(pcb: &Pcb) -> bool {
     pcb.state().may_transmit() && (pcb.unsent() > 0 || fin_unsent(pcb))
 }

@@ -7,8 +7,8 @@ use super::{Tcp, urgent_state};
 use crate::socket::{Change, setting};
 
 impl Tcp {
-    /// A segment announces urgent data. As everywhere in practice, the pointer
-    /// names the byte behind the urgent one.
+    /// Handles the announcement of urgent data. As in all common implementations, the pointer names
+    /// the byte behind the urgent one.
     //= RFC 6093 §3.1
     pub(super) fn urgent_input(&mut self, index: u32, segment: &Segment<'_>) {
         let pcb = &mut self.pcbs[index];
@@ -29,8 +29,8 @@ impl Tcp {
         pcb.settings.set(setting::URGENT_ANNOUNCED, true);
         self.mark_event(index, Change::DATA.and(Change::URGENT));
     }
-    /// Whoever has read up to the mark that there was finds no ordinary byte there when another
-    /// one takes its place: as in Linux.
+    /// Steps over the former mark when another replaces it. A program that has read up to it finds
+    /// no ordinary byte there, as on Linux.
     fn pass_mark(&mut self, index: u32) {
         let pcb = &self.pcbs[index];
         let stands = [urgent_state::HERE, urgent_state::TAKEN].contains(&pcb.urgent_state);

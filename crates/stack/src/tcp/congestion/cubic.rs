@@ -1,8 +1,7 @@
 //! CUBIC (RFC 9438), in integers.
 //!
-//! Windows are in bytes. Time on the cubic curve is in ticks of 2^20 ns, about
-//! a millisecond, so that nanoseconds become ticks by a shift and cubes of the
-//! longest span that matters fit 64 bits.
+//! Windows are in bytes. Time on the cubic curve is in ticks of 2^20 ns, about a millisecond. A
+//! shift turns nanoseconds into ticks, and cubes of the longest relevant span fit 64 bits.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
@@ -43,7 +42,8 @@ pub(super) struct Epoch {
     w_est: u32,
     /// Acknowledged bytes that have not yet made `w_est` grow.
     est_acked: u32,
-    /// Since when the window is not the limit, in ticks after `start_ns`, plus 1; 0: it is.
+    /// Start of the time in which the window is not the limit, in ticks after `start_ns`, plus 1;
+    /// 0: it is the limit.
     paused: u32,
 }
 
@@ -75,7 +75,7 @@ impl Controller for Cubic {
     }
 }
 
-/// Slow start, the first one with HyStart++; returns the bytes left for congestion avoidance.
+/// Slow start, with HyStart++ the first time. Returns the bytes left for congestion avoidance.
 //= RFC 9438 §4.10 (slow start with HyStart++)
 fn slow_start(window: &mut Congestion, ack: &Ack) -> u32 {
     //= RFC 9406 §4.3 (only for the first slow start)
@@ -183,7 +183,7 @@ impl Epoch {
         }
     }
 
-    /// Takes the time since `pause` out of the stage.
+    /// Excludes the time since `pause` from the stage.
     //= RFC 9438 §4.2 (t excludes periods in which cwnd was not updated)
     fn resume(&mut self, now: Instant) {
         if self.paused != 0 {
@@ -193,7 +193,7 @@ impl Epoch {
         }
     }
 
-    /// Lets W_est grow as Reno would, with an increase that makes up for the gentler decrease.
+    /// Grows W_est as Reno would, with an increase that compensates the gentler decrease.
     //= RFC 9438 §4.3 (W_est += alpha_cubic * segments_acked / cwnd)
     fn grow_estimate(&mut self, window: &Congestion, acked: u32, mss: u32) {
         //= RFC 9438 §4.3 (alpha_cubic = 1 once W_est has reached cwnd_prior)
@@ -260,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn cubes_have_their_roots() {
+    fn cube_root_of_cube_is_exact() {
         for root in (0..2_642_245_u64).step_by(997) {
             let cube = root * root * root;
             assert_eq!(u64::from(cube_root(cube)), root);
@@ -273,14 +273,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn roots_are_rounded_down(value: u64) {
+        fn cube_root_is_rounded_down(value: u64) {
             let root = u128::from(cube_root(value));
             prop_assert!(root.pow(3) <= value.into() && (root + 1).pow(3) > value.into());
         }
 
         /// K and the curve in floating point.
         #[test]
-        fn the_curve_is_the_formula(bytes in 0..MAX_WINDOW, t in 0..200_000_u64, mss in 100..9000_u32) {
+        fn integer_curve_matches_formula(bytes in 0..MAX_WINDOW, t in 0..200_000_u64, mss in 100..9000_u32) {
             //= RFC 9438 §4.2
             let tick = (1_u64 << TICK_SHIFT) as f64 / 1e9;
             let epoch = Epoch { start_ns: 0, k: curve_ticks(bytes, mss), w_est: 0, est_acked: 0, paused: 0 };

@@ -3,13 +3,13 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Round trips that must have grown at least this much, in microseconds, to count.
+/// Least growth of round trips that counts, in microseconds.
 //= RFC 9406 §4.3 (MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR)
 const MIN_RTT_THRESH_US: u32 = 4_000;
 const MAX_RTT_THRESH_US: u32 = 16_000;
 const MIN_RTT_DIVISOR: u32 = 8;
 
-/// Samples a round must have had before it is judged.
+/// Samples that a round needs before it is judged.
 //= RFC 9406 §4.3 (N_RTT_SAMPLE)
 const N_RTT_SAMPLE: u16 = 8;
 
@@ -37,22 +37,23 @@ pub(super) struct HyStart {
     reserved: u32,
 }
 
-/// What an acknowledgement means for the first slow start.
+/// The meaning of an acknowledgement for the first slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Advice {
     /// The window grows by the `1/divisor`th of slow start's step.
     pub(super) divisor: u32,
-    /// Slow start is over: congestion avoidance from this window on.
+    /// Slow start has ended: congestion avoidance from this window on.
     pub(super) exit: bool,
 }
 
 impl HyStart {
-    /// An acknowledgement of `acked` bytes with a window of `cwnd` bytes; `rtt_ns` 0: no sample.
+    /// Handles an acknowledgement of `acked` bytes with a window of `cwnd` bytes; `rtt_ns` 0: no
+    /// sample.
     pub(super) fn on_ack(&mut self, acked: u32, cwnd: u32, rtt_ns: u64) -> Advice {
         let mut exit = false;
-        // The end of the round is the acknowledgement of what was outstanding
-        // at its beginning: a window's worth of bytes, this being a phase
-        // that only counts acknowledgements while the window is full.
+        // A round ends when the data outstanding at its beginning are acknowledged. That is a
+        // window's worth of bytes: this phase counts acknowledgements only while the window is
+        // full.
         if self.round_left == 0 {
             exit = self.next_round(cwnd);
         }

@@ -1,9 +1,8 @@
 //! Congestion control: how much a connection may have in flight.
 //!
-//! [`Congestion`] is the state of one connection, a piece of its control block.
-//! What depends on the algorithm is behind [`Controller`], one file an
-//! algorithm; this file holds what they share. Everything is in bytes and
-//! integers. Nothing here sends, retransmits or keeps time.
+//! [`Congestion`] is the state of one connection, a part of its control block. Each algorithm has a
+//! file and implements [`Controller`]; this file holds the shared parts. All values are integers,
+//! in bytes. The module never sends, retransmits or keeps time.
 
 mod cubic;
 mod hystart;
@@ -25,23 +24,23 @@ use crate::time::Instant;
 //= RFC 5681 §3.1 (the initial value should be arbitrarily high)
 const UNLIMITED: u32 = u32::MAX;
 
-/// Windows never grow beyond the largest receive window there can be (RFC 7323 §2.3).
+/// Windows never grow beyond the largest possible receive window (RFC 7323 §2.3).
 const MAX_WINDOW: u32 = 1 << 30;
 
 /// Segments a stretched acknowledgement may add to the window in slow start.
 //= RFC 9406 §4.3 (L = 8 without pacing)
 const STRETCH_SEGMENTS: u32 = 8;
 
-/// A super-frame of this many bytes leaves as one and is acknowledged as one.
-/// An acknowledgement of it is no stretched one in the sense of RFC 3465 §2.1:
-/// what it releases is a burst of the very size that crossed the path before.
+/// A super-frame of this many bytes leaves as one and is acknowledged as one. Its acknowledgement
+/// is not stretched in the sense of RFC 3465 §2.1. It releases a burst no larger than the one that
+/// crossed the path before.
 const STRETCH_BYTES: u32 = 1 << 16;
 
-/// Facts about a window that are either so or not.
+/// Boolean facts about a window.
 mod flag {
     /// `phase` holds a [`super::cubic::Epoch`].
     pub(super) const EPOCH: u8 = 1 << 0;
-    /// The next epoch goes on with the curve that a spurious reduction broke off.
+    /// The next epoch continues the curve that a spurious reduction interrupted.
     pub(super) const RESUME: u8 = 1 << 1;
     /// The next epoch is the first after a timeout.
     pub(super) const AFTER_TIMEOUT: u8 = 1 << 2;
@@ -49,7 +48,7 @@ mod flag {
     pub(super) const IN_RECOVERY: u8 = 1 << 3;
 }
 
-/// What an acknowledgement tells congestion control.
+/// The content of an acknowledgement for congestion control.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack {
     pub(crate) now: Instant,
@@ -59,7 +58,7 @@ pub(crate) struct Ack {
     pub(crate) rtt_ns: u64,
     /// Smallest round trip of the last minutes in nanoseconds; 0: none.
     pub(crate) min_rtt_ns: u64,
-    /// Whether it was the window that kept more from being sent.
+    /// Whether the congestion window was the limit.
     pub(crate) cwnd_limited: bool,
     /// Sender's maximum segment size in bytes.
     pub(crate) mss: u32,
@@ -69,7 +68,7 @@ pub(crate) struct Ack {
 
 /// An algorithm of congestion control.
 trait Controller {
-    /// An acknowledgement of new data outside of fast recovery.
+    /// Handles an acknowledgement of new data outside of fast recovery.
     fn on_ack(window: &mut Congestion, ack: &Ack);
 
     /// A congestion event: returns the new slow start threshold in bytes, for
@@ -83,7 +82,7 @@ trait Controller {
 pub(crate) struct Congestion {
     cwnd: u32,
     ssthresh: u32,
-    /// `cwnd` before the last reduction; 0: there is nothing to undo.
+    /// `cwnd` before the last reduction; 0: no reduction can be undone.
     undo_cwnd: u32,
     undo_ssthresh: u32,
     /// Acknowledged bytes that have not yet made the window grow.
@@ -140,7 +139,7 @@ impl Congestion {
         self.cwnd = bytes.min(MAX_WINDOW);
     }
 
-    /// An acknowledgement of new data.
+    /// Handles an acknowledgement of new data.
     #[inline]
     pub(crate) fn on_ack(&mut self, ack: Ack) {
         if ack.acked_bytes == 0 || ack.in_recovery {
@@ -154,25 +153,25 @@ impl Congestion {
         self.ambiguous = self.ambiguous.saturating_sub(ack.acked_bytes);
     }
 
-    /// Loss was found by acknowledgements: fast recovery begins with `flight`
-    /// bytes sent and not acknowledged (FlightSize), those reported by SACK and
-    /// those deemed lost included.
+    /// Handles a loss found by acknowledgements: fast recovery begins. `flight` is the bytes sent
+    /// and not acknowledged (FlightSize), including those reported by SACK and those considered
+    /// lost.
     //= RFC 5681 §3.2 (step 2: ssthresh by equation 4)
     pub(crate) fn on_loss_event(&mut self, now: Instant, mss: u32, flight: u32) {
         self.congestion_event(now, mss, flight);
         self.flags |= flag::IN_RECOVERY;
     }
 
-    /// The peer echoes congestion marks. The caller sees to it that this happens
-    /// at most once a round trip.
+    /// Handles an echoed congestion mark. The caller makes sure that this happens at most once a
+    /// round trip.
     //= RFC 3168 §6.1.2 (react as to a lost packet, without retransmission)
     pub(crate) fn on_ecn(&mut self, now: Instant, mss: u32, flight: u32) {
         if self.flags & flag::IN_RECOVERY != 0 {
-            // A loss in the same window of data was answered already.
+            // The reaction to a loss in the same window of data was enough.
             return;
         }
         self.congestion_event(now, mss, flight);
-        // Marks do not lie as retransmission timers do.
+        // Unlike timeouts, marks are never spurious.
         self.undo_cwnd = 0;
     }
 
@@ -182,7 +181,7 @@ impl Congestion {
         self.cwnd = self.ssthresh;
     }
 
-    /// The retransmission timer ran out with `flight` bytes outstanding;
+    /// Handles an expiry of the retransmission timer with `flight` bytes outstanding;
     /// `first_of_series` unless the same data had timed out before.
     pub(crate) fn on_timeout(&mut self, _now: Instant, mss: u32, flight: u32, first_of_series: bool) {
         //= RFC 5681 §3.1 (ssthresh is held constant when the same segment times out again)
@@ -196,7 +195,7 @@ impl Congestion {
         self.flags = (self.flags & !flag::IN_RECOVERY) | flag::AFTER_TIMEOUT;
     }
 
-    /// Everything sent before fast recovery began is acknowledged.
+    /// Handles the acknowledgement of all data sent before fast recovery began.
     pub(crate) fn on_recovery_exit(&mut self, _now: Instant, mss: u32, _flight: u32) {
         //= RFC 9937 §6.4 (cwnd = ssthresh at the end of recovery)
         self.cwnd = self.ssthresh.clamp(mss.max(1), MAX_WINDOW);
@@ -204,7 +203,7 @@ impl Congestion {
         self.acked = 0;
     }
 
-    /// The last reduction was for nothing: what was taken for lost had not been.
+    /// Undoes the last reduction, which was spurious: the data had not been lost.
     //= RFC 9438 §4.9.1 (restore the window, the threshold and W_max)
     //= RFC 4015 §3 (reversing congestion control state)
     pub(crate) fn undo(&mut self) {
@@ -219,7 +218,7 @@ impl Congestion {
         self.flags = flag::RESUME;
     }
 
-    /// Nothing was sent for longer than a retransmission timeout.
+    /// Handles a pause in sending of more than a retransmission timeout.
     //= RFC 5681 §4.1 (restart window: the smaller of the initial window and cwnd)
     pub(crate) fn restart_after_idle(&mut self, initial_window: u32) {
         self.cwnd = self.cwnd.min(initial_window.max(1));
@@ -227,14 +226,14 @@ impl Congestion {
         self.forget_phase();
     }
 
-    /// The path's segment size changed. The window stays what it is (RFC 8201
-    /// §5.4), but holds at least a segment.
+    /// Handles a change of the path's segment size. The window keeps its size (RFC 8201 §5.4), but
+    /// holds at least a segment.
     pub(crate) fn set_mss(&mut self, mss: u32) {
         self.cwnd = self.cwnd.max(mss);
     }
 
-    /// Slow start. Returns the acknowledged bytes it had no use for because the
-    /// window reached the threshold.
+    /// Handles slow start. Returns the acknowledged bytes left over when the window reached the
+    /// threshold.
     fn slow_start(&mut self, acked: u32, mss: u32) -> u32 {
         let step = acked.min(self.stretch(mss));
         let room = self.ssthresh.min(MAX_WINDOW).saturating_sub(self.cwnd);
@@ -242,11 +241,11 @@ impl Congestion {
         step.saturating_sub(room)
     }
 
-    /// Most bytes one acknowledgement adds to the window in slow start.
+    /// Most bytes that one acknowledgement adds to the window in slow start.
     fn stretch(&self, mss: u32) -> u32 {
         if self.ambiguous > 0 {
-            // What the peer had kept ahead of a gap is acknowledged at once when
-            // the gap closes, which says nothing about the rate of delivery.
+            // Data that the peer stored ahead of a gap are acknowledged at once when the gap
+            // closes, which tells nothing about the rate of delivery.
             //= RFC 3465 §2.3 (L = 1 after a timeout)
             mss
         } else {
@@ -276,7 +275,7 @@ impl Congestion {
         self.undo_w_max = self.w_max;
     }
 
-    /// The window apart from what recovery does to it for the moment.
+    /// The window without the temporary changes of recovery.
     fn operating_window(&self) -> u32 {
         if self.flags & flag::IN_RECOVERY != 0 {
             self.cwnd.max(self.ssthresh)

@@ -1,6 +1,6 @@
-//! Proportional rate reduction: how much may be sent on each acknowledgement
-//! during fast recovery, so that the data in flight shrink smoothly to what
-//! congestion control decided, and recover to it after heavy losses.
+//! Proportional rate reduction: the number of bytes to send on each acknowledgement during fast
+//! recovery. The data in flight shrink smoothly to the target of congestion control, and grow back
+//! to it after heavy losses.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -10,17 +10,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) struct Prr {
     /// Data in flight when recovery began (RecoverFS).
     recover_fs: u32,
-    /// Data the acknowledgements since then report as delivered.
+    /// Bytes that acknowledgements have reported as delivered since then.
     prr_delivered: u32,
-    /// Data sent since then, retransmissions included.
+    /// Bytes sent since then, including retransmissions.
     prr_out: u32,
 }
 
 impl Prr {
-    /// Recovery begins with `flight_bytes` sent and neither acknowledged nor
-    /// reported by SACK before the acknowledgement that began it. Of these, `owed` bytes were
-    /// delivered already, and nothing was sent for them yet: as acknowledgements that come
-    /// together are answered together, they may be followed by one that begins recovery.
+    /// Begins recovery. `flight_bytes` were sent and neither acknowledged nor reported by SACK
+    /// before the acknowledgement that begins it. `owed` of these bytes were delivered already, but
+    /// no data were sent for them yet. Acknowledgements that arrive together are answered together,
+    /// so one of them may begin recovery.
     //= RFC 9937 §6.1 (what was reported before will not count as delivered during recovery)
     pub(crate) fn new(flight_bytes: u32, owed: u32) -> Self {
         Self {
@@ -30,11 +30,10 @@ impl Prr {
         }
     }
 
-    /// How many bytes may be sent on this acknowledgement.
+    /// The number of bytes that may be sent on this acknowledgement.
     ///
-    /// `delivered` bytes were newly acknowledged or reported by SACK;
-    /// `in_flight` is the estimate of what the network still holds; `safe_ack`
-    /// says that the left edge moved and no further loss was found.
+    /// `delivered` bytes were newly acknowledged or reported by SACK. `in_flight` estimates the
+    /// bytes in the network. `safe_ack`: the left edge moved and no further loss was found.
     //= RFC 9937 §6.2 (on every ACK during fast recovery)
     pub(crate) fn on_ack(
         &mut self,
@@ -50,8 +49,8 @@ impl Prr {
             let due = share.div_ceil(u64::from(self.recover_fs.max(1)));
             u32::try_from(due.saturating_sub(u64::from(self.prr_out))).unwrap_or(u32::MAX)
         } else {
-            // Packet conservation (PRR-CRB), and one segment more (PRR-SSRB)
-            // as long as recovery goes well.
+            // Packet conservation (PRR-CRB), and one segment more (PRR-SSRB) while recovery makes
+            // progress.
             let conserved = self.prr_delivered.saturating_sub(self.prr_out).max(delivered);
             let bound = if safe_ack {
                 conserved.saturating_add(mss)
@@ -67,7 +66,7 @@ impl Prr {
         sendable
     }
 
-    /// `bytes` were sent during recovery, new or again.
+    /// Counts `bytes` sent during recovery, new or retransmitted.
     #[inline]
     pub(crate) fn sent(&mut self, bytes: u32) {
         self.prr_out = self.prr_out.saturating_add(bytes);
@@ -81,10 +80,9 @@ mod tests {
 
     const MSS: u32 = 1000;
 
-    /// Recovery with `flight` segments in flight, the first `lost` of which were
-    /// lost and are sent again before anything new. Acknowledgements report a
-    /// segment each. Returns what was sent, by acknowledgement, and what was in
-    /// flight at the end.
+    /// Simulates a recovery with `flight` segments in flight. The first `lost` segments were lost
+    /// and are retransmitted before new data. Each acknowledgement reports a segment. Returns the
+    /// segments sent for each acknowledgement, and the segments in flight at the end.
     fn recover(flight: u32, lost: u32, ssthresh: u32, safe: bool) -> (Vec<u32>, u32) {
         let mut prr = Prr::new(flight * MSS, 0);
         let mut pipe = (flight - lost) * MSS;
@@ -101,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_halved_by_sending_for_every_other_acknowledgement() {
+    fn halving_sends_for_every_other_acknowledgement() {
         //= RFC 9937 §6.2
         let (sent, in_flight) = recover(20, 1, 10, true);
         assert_eq!(sent[0], 1, "the retransmission goes out at once");
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn beta_of_seven_tenths_sends_seven_for_ten() {
+    fn reduction_to_seven_tenths_sends_seven_for_ten() {
         //= RFC 9937 §6.2
         let (sent, in_flight) = recover(100, 1, 70, true);
         assert_eq!(in_flight, 70);
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_losses_are_made_up_for_as_in_slow_start_if_it_is_safe() {
+    fn safe_recovery_after_heavy_loss_grows_as_slow_start() {
         let (sent, in_flight) = recover(20, 15, 10, true);
         assert_eq!(sent, [2, 2, 2, 2, 2]);
         assert_eq!(in_flight, 10);
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_retransmission_is_never_held_back() {
+    fn first_retransmission_is_sent_at_once() {
         //= RFC 9937 §6.2
         let mut prr = Prr::new(10 * MSS, 0);
         assert_eq!(prr.on_ack(0, 9 * MSS, 5 * MSS, MSS, false), MSS);
@@ -141,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_delivered_before_and_not_answered_yet_is_sent_for_first() {
-        // Of 20 segments 12 were acknowledged, one more by the acknowledgement that tells of a
+    fn owed_bytes_are_sent_first() {
+        // Of 20 segments 12 were acknowledged, and one more by the acknowledgement that reports a
         // loss; 6 are left.
         let mut prr = Prr::new(20 * MSS, 12 * MSS);
         assert_eq!(prr.on_ack(MSS, 6 * MSS, 14 * MSS, MSS, false), 8 * MSS);
@@ -152,10 +150,10 @@ mod tests {
     }
 
     proptest! {
-        /// Below the target, what is in flight never exceeds it; above, nothing
-        /// more is sent than is delivered. No input breaks it.
+        /// Below the target, the data in flight never exceed it. Above, no more is sent than is
+        /// delivered. This holds for any input.
         #[test]
-        fn never_more_than_allowed(
+        fn recovery_never_exceeds_target(
             flight: u32,
             acks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<bool>()), 1..50),
             ssthresh: u32,

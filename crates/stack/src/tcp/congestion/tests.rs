@@ -11,7 +11,7 @@ struct Flow {
     window: Congestion,
     now: Instant,
     rtt_ns: u64,
-    /// Bytes an acknowledgement covers.
+    /// Bytes that an acknowledgement covers.
     stride: u32,
 }
 
@@ -37,7 +37,7 @@ impl Flow {
         }
     }
 
-    /// A round trip in which a window's worth is acknowledged.
+    /// A round trip that acknowledges a window's worth of data.
     fn round(&mut self) {
         let (mut left, strides) = (self.window.cwnd(), self.window.cwnd().div_ceil(self.stride));
         for _ in 0..strides {
@@ -70,7 +70,7 @@ fn both() -> [Flow; 2] {
 }
 
 #[test]
-fn slow_start_doubles_the_window_every_round_trip() {
+fn slow_start_doubles_window_every_round_trip() {
     //= RFC 5681 §3.1
     //= RFC 3465 §2.2
     for mut flow in both() {
@@ -83,22 +83,21 @@ fn slow_start_doubles_the_window_every_round_trip() {
 }
 
 #[test]
-fn acknowledgements_of_super_frames_count_in_full() {
+fn super_frame_acknowledgement_counts_in_full() {
     //= RFC 9406 §4.3
     for mut flow in both() {
         flow.jump(128);
         flow.stride = 65_000;
         flow.round();
         assert_eq!(flow.window.cwnd(), 256 * MSS);
-        // But what is acknowledged after a hole in the stream of
-        // acknowledgements does not open the window without bound.
+        // A late acknowledgement after lost ones does not open the window without bound.
         flow.window.on_ack(flow.ack(1 << 28));
         assert_eq!(flow.window.cwnd(), 256 * MSS + STRETCH_BYTES);
     }
 }
 
 #[test]
-fn a_window_that_is_not_used_does_not_grow() {
+fn unused_window_does_not_grow() {
     //= RFC 7661 §4.3
     //= RFC 9438 §5.8
     for mut flow in both() {
@@ -120,7 +119,7 @@ fn a_window_that_is_not_used_does_not_grow() {
 }
 
 #[test]
-fn in_fast_recovery_the_window_is_left_alone() {
+fn window_in_fast_recovery_ignores_acknowledgements() {
     for mut flow in both() {
         flow.window.on_loss_event(flow.now, MSS, 10 * MSS);
         let before = flow.window.cwnd();
@@ -129,7 +128,7 @@ fn in_fast_recovery_the_window_is_left_alone() {
             ..flow.ack(5 * MSS)
         });
         assert_eq!(flow.window.cwnd(), before);
-        // Proportional rate reduction has its way with it, and it ends at the threshold.
+        // Proportional rate reduction sets the window, which ends at the threshold.
         flow.window.set_cwnd(3 * MSS);
         flow.window.on_recovery_exit(flow.now, MSS, MSS);
         //= RFC 9937 §6
@@ -138,7 +137,7 @@ fn in_fast_recovery_the_window_is_left_alone() {
 }
 
 #[test]
-fn the_decrease_is_a_half_for_reno_and_three_tenths_for_cubic() {
+fn loss_halves_reno_window_and_cuts_cubic_by_three_tenths() {
     let [mut reno, mut cubic] = both();
     for flow in [&mut reno, &mut cubic] {
         flow.jump(100);
@@ -156,7 +155,7 @@ fn the_decrease_is_a_half_for_reno_and_three_tenths_for_cubic() {
 }
 
 #[test]
-fn marks_reduce_the_window_like_losses_and_are_not_undone() {
+fn mark_reduces_window_like_loss_and_is_not_undone() {
     //= RFC 3168 §6.1.2
     for mut flow in both() {
         flow.jump(100);
@@ -174,7 +173,7 @@ fn marks_reduce_the_window_like_losses_and_are_not_undone() {
 }
 
 #[test]
-fn a_timeout_leaves_one_segment_and_a_series_counts_once() {
+fn timeout_leaves_one_segment_and_series_counts_once() {
     //= RFC 5681 §3.1
     for mut flow in both() {
         flow.jump(100);
@@ -188,7 +187,7 @@ fn a_timeout_leaves_one_segment_and_a_series_counts_once() {
 }
 
 #[test]
-fn after_a_timeout_acknowledgements_of_old_data_count_as_one_segment() {
+fn old_acknowledgement_after_timeout_counts_as_one_segment() {
     //= RFC 3465 §2.3
     for mut flow in both() {
         flow.jump(100);
@@ -197,14 +196,14 @@ fn after_a_timeout_acknowledgements_of_old_data_count_as_one_segment() {
         assert_eq!(flow.window.cwnd(), 2 * MSS);
         flow.window.on_ack(flow.ack(40 * MSS));
         assert_eq!(flow.window.cwnd(), 3 * MSS);
-        // Everything that was in flight then is acknowledged.
+        // This acknowledges all data that were in flight then.
         flow.window.on_ack(flow.ack(5 * MSS));
         assert_eq!(flow.window.cwnd(), 8 * MSS);
     }
 }
 
 #[test]
-fn a_spurious_reduction_is_undone() {
+fn spurious_reduction_is_undone() {
     //= RFC 9438 §4.9.1
     //= RFC 4015 §3
     for mut flow in both() {
@@ -228,7 +227,7 @@ fn a_spurious_reduction_is_undone() {
 }
 
 #[test]
-fn after_idleness_the_window_begins_anew() {
+fn window_after_idle_time_restarts() {
     //= RFC 5681 §4.1
     for mut flow in both() {
         flow.jump(100);
@@ -241,7 +240,7 @@ fn after_idleness_the_window_begins_anew() {
 }
 
 #[test]
-fn a_smaller_segment_size_leaves_the_window() {
+fn smaller_segment_size_keeps_window() {
     //= RFC 8201 §5.4
     for mut flow in both() {
         flow.window.set_mss(500);
@@ -253,7 +252,7 @@ fn a_smaller_segment_size_leaves_the_window() {
 }
 
 #[test]
-fn reno_adds_a_segment_a_round_trip() {
+fn reno_adds_one_segment_per_round_trip() {
     //= RFC 5681 §3.1
     //= RFC 3465 §2.1
     for stride in [MSS, 2 * MSS, 30 * MSS] {
@@ -280,7 +279,7 @@ fn curve(w_max: f64, cwnd_epoch: f64, t: f64) -> f64 {
 }
 
 #[test]
-fn cubic_follows_the_curve() {
+fn cubic_window_follows_curve() {
     //= RFC 9438 §4.2
     //= RFC 9438 §4.4
     //= RFC 9438 §4.5
@@ -304,13 +303,13 @@ fn cubic_follows_the_curve() {
 }
 
 #[test]
-fn cubic_never_grows_by_more_than_half_a_round_trip() {
+fn cubic_grows_by_at_most_half_per_round_trip() {
     //= RFC 9438 §4.2
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 100 * MS);
     flow.jump(100);
     flow.lose();
     flow.round();
-    // The curve has run far ahead of a window that was held back.
+    // The curve has run far ahead of the window.
     flow.now = flow.now.plus_nanos(60 * SECOND);
     let before = flow.segments();
     flow.round();
@@ -322,7 +321,7 @@ fn cubic_never_grows_by_more_than_half_a_round_trip() {
 }
 
 #[test]
-fn cubic_is_as_fast_as_reno_on_short_paths() {
+fn cubic_on_short_path_is_as_fast_as_reno() {
     //= RFC 9438 §4.3
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, MS);
     flow.jump(100);
@@ -340,7 +339,7 @@ fn cubic_is_as_fast_as_reno_on_short_paths() {
 }
 
 #[test]
-fn cubic_gives_way_to_newcomers() {
+fn cubic_with_fast_convergence_yields_to_newcomers() {
     //= RFC 9438 §4.7
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 100 * MS);
     flow.jump(1000);
@@ -355,7 +354,7 @@ fn cubic_gives_way_to_newcomers() {
 }
 
 #[test]
-fn the_curve_stands_still_while_the_application_is_the_limit() {
+fn app_limited_time_is_excluded_from_curve() {
     //= RFC 9438 §4.2
     //= RFC 9438 §5.8
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 100 * MS);
@@ -383,7 +382,7 @@ fn the_curve_stands_still_while_the_application_is_the_limit() {
 }
 
 #[test]
-fn after_a_timeout_the_curve_begins_at_its_plateau() {
+fn curve_after_timeout_begins_at_plateau() {
     //= RFC 9438 §4.8
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 100 * MS);
     flow.jump(100);
@@ -406,7 +405,7 @@ fn after_a_timeout_the_curve_begins_at_its_plateau() {
 }
 
 #[test]
-fn undoing_goes_on_with_the_curve() {
+fn undo_resumes_curve() {
     //= RFC 9438 §4.9.1
     // In the concave region after 30 round trips, in the convex one after 150.
     for rounds in [30, 150] {
@@ -432,7 +431,7 @@ fn undoing_goes_on_with_the_curve() {
 }
 
 #[test]
-fn growing_round_trips_end_the_first_slow_start() {
+fn growing_round_trips_end_first_slow_start() {
     //= RFC 9406 §4.2
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 50 * MS);
     for _ in 0..4 {
@@ -461,7 +460,7 @@ fn growing_round_trips_end_the_first_slow_start() {
 }
 
 #[test]
-fn a_round_trip_that_shrinks_again_resumes_slow_start() {
+fn shrinking_round_trip_resumes_slow_start() {
     //= RFC 9406 §4.2
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 50 * MS);
     for _ in 0..3 {
@@ -477,7 +476,7 @@ fn a_round_trip_that_shrinks_again_resumes_slow_start() {
 }
 
 #[test]
-fn jitter_of_local_links_does_not_end_slow_start() {
+fn jitter_on_local_link_does_not_end_slow_start() {
     //= RFC 9406 §4.3
     let mut flow = Flow::new(CongestionAlgorithm::Cubic, 2_000);
     for round in 0..12 {
@@ -516,9 +515,9 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order, windows stay within their bounds.
+    /// Windows stay within their bounds for any calls in any order.
     #[test]
-    fn no_sequence_of_calls_breaks_it(
+    fn any_sequence_of_calls_keeps_window_in_bounds(
         cubic: bool,
         steps in prop::collection::vec((call(), prop_oneof![0..SECOND, any::<u64>()]), 1..200),
     ) {

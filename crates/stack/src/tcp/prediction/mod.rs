@@ -1,8 +1,6 @@
-//! Segments that are just what a connection expects: the next bytes, or the
-//! acknowledgement of the last ones, with nothing else to say. Nearly all are
-//! (Jacobson's "header prediction"), and they take this straight way through what
-//! the other files do step by step. Each leaves every byte of the state as the
-//! long way does: see the tests.
+//! Header prediction (Jacobson): a fast path for expected segments. Such a segment carries the next
+//! bytes, or acknowledges the last ones, and nothing else. Nearly all segments do. The fast path
+//! changes the state exactly as the general path does: see the tests.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +16,7 @@ use super::{Context, Pcb, State, Tcp, flag, urgent_state};
 use crate::socket::{Change, Placement, setting};
 use crate::time::Instant;
 
-/// Whoever has one of these is not on the straight way.
+/// A connection with one of these flags takes the general path.
 const UNCOMMON: u32 = flag::RELEASED
     | flag::RESET
     | flag::SYN_PENDING
@@ -37,7 +35,7 @@ impl Tcp {
         is_predicted(&self.pcbs[index], segment)
     }
 
-    /// Takes in a segment that is as predicted.
+    /// Handles a segment that is as predicted.
     #[inline]
     pub(super) fn predicted_input(
         &mut self,
@@ -71,7 +69,7 @@ impl Tcp {
         self.rearm(index);
     }
 
-    /// The acknowledgement of something, with nothing lost or reported.
+    /// Handles an acknowledgement of new data, without losses or SACK.
     #[inline]
     fn predicted_ack(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let mut progress = Progress::default();
@@ -90,7 +88,7 @@ impl Tcp {
         self.land(index);
     }
 
-    /// The next bytes, all of them in the window.
+    /// Handles the next bytes, which lie entirely in the window.
     #[inline]
     fn predicted_data(
         &mut self,
@@ -120,7 +118,7 @@ fn is_predicted(pcb: &Pcb, segment: &Segment<'_>) -> bool {
         None => true,
     };
     let acknowledges = segment.ack.ge(pcb.snd_una) && segment.ack.le(pcb.snd_nxt);
-    // What acknowledges nothing new and brings nothing may tell of a loss.
+    // A segment without new data or a new acknowledgement may indicate a loss.
     let repeats = segment.ack == pcb.snd_una && pcb.outstanding() > 0 && segment.payload.is_empty();
     let end = segment.seq + segment.payload.len() as u32;
     pcb.state_raw == State::Established as u8

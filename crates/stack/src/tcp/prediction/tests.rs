@@ -1,5 +1,5 @@
-//! The straight way and the long way, side by side: two stacks are given the same
-//! frames and calls, and only one of them predicts.
+//! Compares the fast path with the general path. Two stacks receive the same frames and calls, and
+//! only one of them predicts.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::{Config, ConnectionId, Instant, Placement, ReceiveFlags, SendFlags, Settings, Stack};
 
-/// A frame as it crossed the wire.
+/// A captured frame.
 #[derive(Debug, Clone, PartialEq)]
 struct Frame {
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ fn stack(side: usize, super_frame: u32) -> Stack {
     Stack::create(&mut Carver::new(region).unwrap(), &config).unwrap()
 }
 
-/// The twins, and whom they talk to.
+/// The two stacks, and their peer.
 struct Pair {
     now: Instant,
     twins: [Stack; 2],
@@ -93,7 +93,7 @@ impl Pair {
         pair
     }
 
-    /// Everybody sends; the twins the same, and they are the same.
+    /// Lets all stacks send. The two stacks must send the same.
     fn transmit(&mut self) {
         let mut wires = [Wire::default(), Wire::default()];
         for (twin, wire) in self.twins.iter_mut().zip(&mut wires) {
@@ -114,7 +114,7 @@ impl Pair {
         assert_eq!(first, second, "what they count");
     }
 
-    /// `into`: bytes of a program's buffer that data may go into at once.
+    /// Delivers frames; `into` is the free length of the program's buffer.
     fn deliver_to_twins(&mut self, into: usize) {
         let Some(frame) = self.to_twins.0.pop_front() else {
             return;
@@ -247,7 +247,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
-    fn both_ways_lead_to_the_same_state(
+    fn both_paths_lead_to_same_state(
         super_frame in prop_oneof![Just(1500_u32), Just(65_535)],
         steps in prop::collection::vec(step(), 1..200),
     ) {
@@ -258,7 +258,7 @@ proptest! {
     }
 }
 
-/// Else the test above would say nothing.
+/// Proves that the test above covers the fast path.
 #[test]
 fn requests_and_replies_are_predicted() {
     let mut pair = Pair::new(1500);
