@@ -1,4 +1,4 @@
-//! What a stack is told when it is made.
+//! Settings of a stack, given when it is created.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -21,26 +21,27 @@ pub struct Config {
     pub ipv6: Option<(Ipv6Addr, u8)>,
     /// IPv6 router for destinations off the prefix.
     pub ipv6_gateway: Option<Ipv6Addr>,
-    /// Whether the kernel's stack has this one's addresses as well: then it is given what
-    /// is not for this one, see [`Stack::handle_frame_beside`](crate::Stack::handle_frame_beside).
+    /// Whether the kernel's stack shares this stack's addresses. If so, frames that are not for
+    /// this stack go to the kernel, see
+    /// [`Stack::handle_frame_beside`](crate::Stack::handle_frame_beside).
     pub beside_kernel: bool,
     /// What the link can do.
     pub link: toehold_link::Capabilities,
     /// Whether frames begin with an Ethernet header; otherwise with the IP header.
     pub ethernet: bool,
-    /// Which of the node's shards this is: the stack takes the connections that belong to
-    /// it. Every shard hears what is not of a connection, and the first one answers.
+    /// Which of the node's shards this stack is. The stack takes the connections that belong to its
+    /// shard. Every shard receives frames of no connection, and the first shard answers them.
     pub steering: Steering,
-    /// Secret of the keyed hashes: sequence numbers, cookies, flow look-up. The same for
-    /// all shards of a node, so that each knows the cookies that the others gave.
+    /// Secret of the keyed hashes: sequence numbers, cookies, flow look-up. All shards of a node
+    /// share it, so that each shard accepts the cookies of the others.
     pub secret: [u8; 16],
-    /// Seed of everything random that needs no secrecy.
+    /// Seed of all random numbers that need no secrecy.
     pub seed: u64,
     /// Demultiplexing strategy.
     pub demux: DemuxStrategy,
-    /// Whether the demultiplexer counts what it does.
+    /// Whether the demultiplexer counts its work.
     pub demux_counters: bool,
-    /// Most connections at once, half-open and closing ones included.
+    /// Most connections at once, including half-open and closing connections.
     pub connections: u32,
     /// Most listeners at once.
     pub listeners: u32,
@@ -52,31 +53,34 @@ pub struct Config {
     pub payload_blocks: u32,
     /// Bytes of a block of payload memory: a power of two.
     pub payload_block_len: u32,
-    /// Most peers that read payload where it lies, each in memory of its own; 0: none does.
+    /// Most peers that read payload in place, each from an arena of its own. 0: no peer does.
     pub payload_arenas: u32,
     /// Settings of TCP.
     pub tcp: TcpConfig,
 }
 
-/// Settings of TCP. Spans that name an RFC default to its value.
+/// Settings of TCP. A duration that names an RFC defaults to the RFC's value.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct TcpConfig {
     /// Congestion control of new connections.
     pub congestion: CongestionAlgorithm,
-    /// Most bytes a connection's send queue holds at first.
+    /// Initial limit of a connection's send queue, in bytes.
     pub send_buffer: u32,
-    /// Most bytes a connection's receive queue holds at first: the window.
+    /// Initial limit of a connection's receive queue, in bytes: the window.
     pub receive_buffer: u32,
-    /// To how many bytes the first grows over a path that holds more; not at all if this is
-    /// less.
+    /// Limit to which the send buffer grows over a path that holds more, in bytes. It does not grow
+    /// if this is below `send_buffer`.
     pub send_buffer_max: u32,
-    /// The same of the second.
+    /// Limit to which the receive buffer grows over a path that holds more, in bytes. It does not
+    /// grow if this is below `receive_buffer`.
     pub receive_buffer_max: u32,
-    /// To how many bytes both grow over any path: while an engine takes what programs write,
-    /// and the send buffer where the peer's window takes more; not at all if this is less.
+    /// Limit to which both buffers grow over any path, in bytes. They grow while an engine takes
+    /// what programs write. The send buffer also grows where the peer's window takes more. Neither
+    /// grows if this is below its initial limit.
     pub short_path_buffer: u32,
-    /// To how many bytes both grow while the peer's program reads nothing, as long as more than half of the
-    /// payload memory is free; otherwise as over any path.
+    /// Limit to which both buffers grow while the peer's program does not read, in bytes. It
+    /// applies while more than half of the payload memory is free; otherwise `short_path_buffer`
+    /// does.
     pub idle_buffer: u32,
     /// Initial congestion window in segments (RFC 6928).
     pub initial_window: u32,
@@ -87,9 +91,9 @@ pub struct TcpConfig {
     pub rto_initial: Duration,
     /// Ceiling of the retransmission timeout (RFC 6298 §2.5).
     pub rto_max: Duration,
-    /// Acknowledge at least every so many full segments (RFC 9293 §3.8.6.3 says
-    /// two). More only on local links, where a segment is a fraction of a
-    /// super-frame and nothing is lost; less than the initial window.
+    /// Acknowledge at least every this many full segments (RFC 9293 §3.8.6.3 says two). Larger
+    /// values suit local links, where a segment is a fraction of a super-frame and no frame is
+    /// lost. Must be below the initial window.
     pub ack_every: u32,
     /// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3: under 500 ms).
     pub delayed_ack: Duration,
@@ -121,7 +125,7 @@ pub struct TcpConfig {
     pub fast_open_key: Option<[u8; 16]>,
     /// First port of the ephemeral range (RFC 6056).
     pub ephemeral_first: u16,
-    /// Last port of it.
+    /// Last port of the ephemeral range.
     pub ephemeral_last: u16,
 }
 
@@ -129,9 +133,9 @@ pub struct TcpConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum CongestionAlgorithm {
-    /// RFC 5681 and 6582.
+    /// NewReno (RFC 5681 and RFC 6582).
     Reno = 0,
-    /// RFC 9438.
+    /// CUBIC (RFC 9438).
     Cubic = 1,
 }
 

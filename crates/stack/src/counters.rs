@@ -1,5 +1,5 @@
-//! What the stack counts: every frame it drops, with the reason, and the
-//! events a person who looks for trouble asks about.
+//! Counters of the stack: every dropped frame by its reason, and the events that help to find a
+//! fault.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -11,7 +11,7 @@ macro_rules! counters {
         pub struct $type { $($(#[doc = $doc])+ pub $name: u64,)+ }
 
         impl $type {
-            /// What each counts, in the order of declaration.
+            /// The documentation of each counter, in the order of declaration.
             pub const DOCS: &[&str] = &[$(concat!($($doc),+).trim_ascii(),)+];
 
             /// Every counter with its name, in the order of declaration.
@@ -19,7 +19,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
 
-            /// Adds what another stack has counted.
+            /// Adds the counters of another stack.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)+
             }
@@ -34,51 +34,53 @@ counters! {
         frames_received,
         /// Frames given to the link.
         frames_sent,
-        /// Dropped: shorter than its headers say, or header fields contradict one another.
+        /// Dropped: the frame is shorter than its headers say, or its header fields contradict each
+        /// other.
         drop_malformed,
         /// Dropped: for another hardware address.
         drop_other_host,
-        /// Dropped: an EtherType nobody here handles.
+        /// Dropped: an EtherType that this stack does not handle.
         drop_ethertype,
         /// Dropped: an IP packet for an address this stack does not have.
         drop_not_local,
-        /// Dropped: of a connection that is another shard's.
+        /// Dropped: the connection belongs to another shard.
         drop_other_shard,
-        /// Dropped: a source address that cannot be one (multicast, broadcast, own).
+        /// Dropped: an impossible source address (multicast, broadcast, own).
         drop_bad_source,
-        /// Dropped: a transport or IP header checksum that does not fit.
+        /// Dropped: a wrong transport or IP header checksum.
         drop_checksum,
-        /// Dropped: an IP protocol nobody here handles.
+        /// Dropped: an IP protocol that this stack does not handle.
         drop_protocol,
-        /// Dropped: a fragment that could not be kept or put together.
+        /// Dropped: a fragment that could not be stored or reassembled.
         drop_fragment,
-        /// Dropped: IPv6 extension headers beyond the bound, or a bad one.
+        /// Dropped: more IPv6 extension headers than the bound, or an invalid one.
         drop_extension_header,
-        /// Dropped: an ARP or neighbour discovery message that breaks a rule.
+        /// Dropped: an invalid ARP or neighbour discovery message.
         drop_neighbor,
-        /// Dropped: a frame that waited for a hardware address in vain or beyond the bound.
+        /// Dropped: no hardware address was found in time, or too many frames waited for one.
         drop_unresolved,
-        /// Dropped: an ICMP message that is malformed, quotes nothing of ours, or exceeds the rate.
+        /// Dropped: an ICMP message that is malformed, quotes no packet of this stack, or exceeds
+        /// the rate.
         drop_icmp,
         /// ICMP errors sent.
         icmp_errors_sent,
         /// Echo requests answered.
         icmp_echo_replies,
-        /// Questions that every shard of the node hears, left to the first one to answer.
+        /// Requests that every shard of the node receives, left to the first shard to answer.
         left_to_first_shard,
         /// ICMP errors withheld by the rate limit (RFC 4443 §2.4).
         icmp_errors_limited,
         /// Answers and errors of the IP layer dropped because their queue was full.
         drop_queue_full,
-        /// Neighbours forgotten to make room for others.
+        /// Neighbours evicted to make room for others.
         neighbor_evictions,
-        /// Neighbours that could not be asked for because the table was full.
+        /// Neighbours that could not be resolved because the table was full.
         neighbor_table_full,
-        /// Frames the link would not take.
+        /// Frames refused by the link because it was full.
         link_full,
-        /// Frames handed to the node's kernel, super-frames counted once.
+        /// Frames handed to the node's kernel; a super-frame counts once.
         to_kernel_frames,
-        /// Bytes of these.
+        /// Bytes of frames handed to the node's kernel.
         to_kernel_bytes,
         /// Dropped: a frame for the kernel, whose interface is down.
         drop_to_kernel_down,
@@ -86,15 +88,15 @@ counters! {
         drop_to_kernel_gone,
         /// Dropped: a frame for the kernel, which had no memory for it.
         drop_to_kernel_full,
-        /// Dropped: a frame for the kernel, which refused it, or which is none of a kind it takes.
+        /// Dropped: a frame that the kernel refused, or of a kind that the kernel does not take.
         drop_to_kernel_refused,
-        /// Frames of the node's kernel given to the link, super-frames counted once.
+        /// Frames from the node's kernel given to the link; a super-frame counts once.
         from_kernel_frames,
-        /// Bytes of these.
+        /// Bytes of frames from the node's kernel.
         from_kernel_bytes,
         /// Dropped: a frame of the kernel for a hardware address that is not on the link.
         drop_from_kernel_unreachable,
-        /// Dropped: a frame of the kernel for a node that leaves no room for it for long.
+        /// Dropped: a frame of the kernel for a node whose queue stays full.
         drop_from_kernel_full,
         /// Dropped: a frame of the kernel with impossible lengths or offloads.
         drop_from_kernel_malformed,
@@ -102,11 +104,11 @@ counters! {
         tcp_segments_received,
         /// TCP segments sent, retransmissions included.
         tcp_segments_sent,
-        /// Segments to a port nobody listens on.
+        /// Segments to a port without a listener or connection.
         tcp_no_connection,
         /// Resets sent.
         tcp_resets_sent,
-        /// Resets received and obeyed.
+        /// Resets received and accepted.
         tcp_resets_received,
         /// Segments dropped as outside the receive window (RFC 9293 §3.10.7.4).
         tcp_out_of_window,
@@ -116,18 +118,19 @@ counters! {
         tcp_challenge_acks,
         /// Challenge acknowledgements withheld by the rate limit (RFC 5961 §10).
         tcp_challenge_acks_limited,
-        /// Segments out of place and without data that got no answer: their connection had answered
-        /// many in that second.
+        /// Unexpected segments without data left unanswered: their connection had sent the most
+        /// answers allowed in that second.
         tcp_strays_limited,
-        /// Segments dropped for an acknowledgement number that cannot be (RFC 5961 §5).
+        /// Segments dropped for an impossible acknowledgement number (RFC 5961 §5).
         tcp_bad_acks,
-        /// Segments dropped: fewer hops left than their program asks for (IP_MINTTL, IPV6_MINHOPCOUNT).
+        /// Segments dropped: fewer hops left than the program's minimum (IP_MINTTL,
+        /// IPV6_MINHOPCOUNT).
         tcp_too_few_hops,
         /// Payload bytes that had already been received.
         tcp_duplicate_bytes,
         /// Segments received ahead of a gap and kept.
         tcp_out_of_order,
-        /// Segments received ahead of a gap and dropped for want of memory or beyond the bound.
+        /// Segments received ahead of a gap and dropped: no memory, or beyond the bound.
         tcp_out_of_order_drops,
         /// Segments retransmitted for any reason.
         tcp_retransmits,
@@ -143,7 +146,7 @@ counters! {
         tcp_window_probes,
         /// Keepalive probes sent.
         tcp_keepalive_probes,
-        /// Connections ended for want of answers.
+        /// Connections ended because the peer did not answer.
         tcp_aborted_on_timeout,
         /// Connections opened by this side.
         tcp_active_opens,
@@ -153,21 +156,22 @@ counters! {
         tcp_listen_overflows,
         /// Connections opened by a SYN with a valid Fast Open cookie.
         tcp_fast_opens,
-        /// Such SYNs beyond the limit of pending connections.
+        /// SYNs with a valid Fast Open cookie beyond the limit of pending connections.
         tcp_fast_open_overflows,
-        /// SYN-ACKs that brought a Fast Open cookie.
+        /// SYN-ACKs that carried a Fast Open cookie.
         tcp_fast_open_cookies_sent,
-        /// SYNs whose data the peer took (Fast Open).
+        /// SYNs whose data the peer accepted (Fast Open).
         tcp_fast_open_data_taken,
-        /// SYNs whose data the peer did not take, or that were lost with them.
+        /// SYNs whose data the peer did not accept, or that were lost with their data.
         tcp_fast_open_data_refused,
-        /// Destinations to which SYNs carry no data for a while, since such seemed to vanish.
+        /// Destinations to which SYNs carry no data for a while, because SYNs with data seemed to
+        /// be lost.
         tcp_fast_open_pauses,
         /// SYN cookies sent.
         tcp_syn_cookies_sent,
-        /// Connections made from a returned cookie.
+        /// Connections made from a returned SYN cookie.
         tcp_syn_cookies_accepted,
-        /// Acknowledgements that were no valid cookie.
+        /// Acknowledgements that carried no valid SYN cookie.
         tcp_syn_cookies_failed,
         /// Connections that ended in TIME-WAIT records.
         tcp_time_wait,
@@ -179,37 +183,39 @@ counters! {
         tcp_ce_received,
         /// Congestion window reductions caused by ECN.
         tcp_ecn_reductions,
-        /// Data or connections refused because context memory was out.
+        /// Data or connections refused because context memory ran out.
         context_memory_out,
-        /// Data refused or dropped because payload memory was out.
+        /// Data refused or dropped because payload memory ran out.
         payload_memory_out,
     }
 }
 
 counters! {
-    /// What a demultiplexer has done that counts it: numbers that do not depend on the machine.
+    /// Work of a demultiplexer that counts it. The numbers do not depend on the machine.
     DemuxCounters {
         /// Four-tuples looked up among the connections.
         demux_lookups,
-        /// Protocol control blocks whose four-tuple was compared with one looked up, those in caches included.
+        /// Control blocks whose four-tuple was compared with the one looked up, including those in
+        /// caches.
         demux_examined,
         /// Look-ups that a one-entry cache answered.
         demux_cache_hits,
-        /// Cache lines read for look-ups: of caches, chains and buckets, and one of each block examined.
+        /// Cache lines read for look-ups: those of caches, chains and buckets, and one of each
+        /// control block examined.
         demux_lines,
     }
 }
 
-/// What it has cost to find connections and due timers, in entries looked at:
-/// numbers that do not depend on the machine.
+/// Cost of finding connections and due timers, in entries examined. The numbers do not depend on
+/// the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
     /// Four-tuples looked up among the connections; with [`Config::demux_counters`] only.
     ///
     /// [`Config::demux_counters`]: crate::Config::demux_counters
     pub lookups: u64,
-    /// Entries whose tuple was compared for that; with the same only.
+    /// Entries whose four-tuple was compared for look-ups; with [`Config::demux_counters`] only.
     pub tuples_examined: u64,
-    /// Entries of the timing wheel looked at.
+    /// Entries of the timing wheel examined.
     pub timers_examined: u64,
 }

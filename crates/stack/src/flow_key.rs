@@ -1,8 +1,8 @@
-//! The hash of tuples in the flow table.
+//! The hash of four-tuples in the flow table.
 //!
-//! Rounds of AES ([`AesHash`]) where the processor has instructions for them, SipHash-1-3 where
-//! it has none: of a burst the first takes two nanoseconds a tuple and the second ten. Which one
-//! it is stands in the region with the keys, so that all who use a table agree.
+//! It uses rounds of AES ([`AesHash`]) where the processor has instructions for them, and
+//! SipHash-1-3 elsewhere. In a burst, AES takes two nanoseconds a tuple and SipHash ten. The region
+//! stores the choice with the keys, so that all processes that use a table agree.
 
 use toehold_shm::{AES_KEYS, AES_MESSAGE, AesHash};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -11,11 +11,11 @@ use crate::keyed::Key;
 use crate::sip::{BURST, Hashes};
 use crate::tuple::FourTuple;
 
-/// What a tuple is to the hash: its bytes as they lie.
+/// The bytes of a tuple in memory, as input of the hash.
 type Message = [u8; AES_MESSAGE];
 const _: () = assert!(size_of::<FourTuple>() == AES_MESSAGE);
 
-/// [`FlowKey::hash_kind`] of SipHash and of AES's rounds.
+/// [`FlowKey::hash_kind`] of SipHash, then of AES rounds.
 const SIPHASH: u64 = 0;
 const AES: u64 = 1;
 
@@ -29,14 +29,14 @@ pub(crate) struct FlowKey {
 }
 
 impl core::fmt::Debug for FlowKey {
-    /// Never shows the key.
+    /// Formats without the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("FlowKey")
     }
 }
 
 impl FlowKey {
-    /// The hash under this key that is fast here.
+    /// The fastest hash of this processor under this key.
     pub(crate) fn new(key: Key) -> Self {
         Self::of_kind(key, if AesHash::is_fast() { AES } else { SIPHASH })
     }
@@ -54,7 +54,7 @@ impl FlowKey {
         }
     }
 
-    /// The key to go on with when this one has served badly.
+    /// The key that replaces this one after an attack.
     pub(crate) fn successor(&self) -> Self {
         Self::of_kind(self.key.successor(), self.hash_kind)
     }

@@ -1,32 +1,32 @@
-//! The kernel's stack beside this one: what was handed to it, and what it sends.
+//! The kernel's stack beside this one: results of frames handed to it and sent by it.
 
 use toehold_link::{Received, TransmitError};
 
 use crate::Stack;
 
-/// What became of a frame that was handed to the kernel.
+/// The result of a frame handed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToKernel {
-    /// It has it.
+    /// The kernel took the frame.
     Taken,
-    /// Its interface is down.
+    /// The kernel's interface is down.
     Down,
-    /// Its interface was deleted.
+    /// The kernel's interface was deleted.
     Gone,
-    /// It had no memory.
+    /// The kernel had no memory.
     Full,
-    /// It takes no such frames.
+    /// The kernel does not take such frames.
     Refused,
 }
 
-/// What became of a frame that the kernel has sent.
+/// The result of a frame that the kernel sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromKernel {
-    /// The link has it, so many bytes.
+    /// The link took the frame, of this many bytes.
     Sent(usize),
-    /// The link did not take it.
+    /// The link refused the frame.
     NotSent(TransmitError),
-    /// So many frames could not be understood.
+    /// This many frames were malformed.
     Malformed(u64),
 }
 
@@ -50,7 +50,7 @@ impl Stack {
         }
     }
 
-    /// Counts what became of what the kernel has sent, which is not this stack's affair.
+    /// Counts the result of a frame that the kernel sent through this stack's link.
     pub fn count_from_kernel(&mut self, what: FromKernel) {
         let counters = &mut self.counters[0];
         match what {

@@ -1,8 +1,7 @@
-//! Keyed hashes of tuples: what an attacker must not be able to predict.
+//! Keyed hashes of tuples, which an attacker must not be able to predict.
 //!
-//! Every purpose has a key of its own, derived from the stack's secret, so that
-//! what one of them reveals (initial sequence numbers are public) says nothing
-//! about the others.
+//! Every purpose has a key of its own, derived from the stack's secret. Initial sequence numbers
+//! are public; they reveal nothing about other keys.
 
 use core::hash::Hasher;
 
@@ -14,27 +13,27 @@ use crate::sip;
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 
-/// What a key is for.
+/// The purpose of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Purpose {
-    /// Places in the table of connections.
+    /// Slots in the table of connections.
     Flows = 1,
-    /// Places in the table of TIME-WAIT records.
+    /// Slots in the table of TIME-WAIT records.
     TimeWaits,
     /// Initial sequence numbers.
     InitialSequence,
     /// Offsets of timestamps.
     Timestamps,
-    /// Beginnings of the search for an ephemeral port.
+    /// Start of the search for an ephemeral port.
     Ports,
     /// SYN cookies.
     Cookies,
     /// Cookies of Fast Open.
     FastOpen,
-    /// Which of the listeners that share a port has a connection.
+    /// Choice among listeners that share a port.
     Listeners,
-    /// Places in the table of servers with Fast Open.
+    /// Slots in the table of servers with Fast Open.
     FastOpenCache,
 }
 
@@ -55,7 +54,7 @@ impl Key {
         }
     }
 
-    /// The key to go on with when this one has served badly.
+    /// The key that replaces this one after an attack.
     pub(crate) fn successor(&self) -> Self {
         let hasher = SipHasher24::new_with_keys(self.halves[0], self.halves[1]);
         let half = |index: u8| hasher.hash(&[b'n', b'e', b'x', b't', index]);
@@ -64,7 +63,7 @@ impl Key {
         }
     }
 
-    /// A hash of bytes that others get to see: SipHash-2-4.
+    /// A hash of bytes that peers see: SipHash-2-4.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.halves[0], self.halves[1]);
         hasher.write(bytes);
@@ -77,13 +76,13 @@ impl Key {
         sip::flow(self.halves, tuple)
     }
 
-    /// The same for up to [`sip::BURST`] tuples.
+    /// The hashes of up to [`sip::BURST`] tuples.
     #[inline]
     pub(crate) fn flows(&self, tuples: &[FourTuple]) -> sip::Hashes {
         sip::Packed::new(self.halves, tuples).hashes()
     }
 
-    /// A hash whose value others get to see: SipHash-2-4. `extra` is hashed with the tuple.
+    /// A hash whose value peers see: SipHash-2-4. `extra` is hashed with the tuple.
     pub(crate) fn public(&self, tuple: &FourTuple, extra: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.halves[0], self.halves[1]);
         write_tuple(&mut hasher, tuple);
@@ -93,14 +92,14 @@ impl Key {
 }
 
 impl core::fmt::Debug for Key {
-    /// Never shows the key.
+    /// Formats without the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("Key")
     }
 }
 
-/// Feeds a tuple to a hasher: two words if it is IPv4's, five if it is IPv6's.
-/// The hash covers the length, which keeps the families apart.
+/// Feeds a tuple to a hasher: two words for IPv4, five for IPv6. The hash covers the length, which
+/// separates the families.
 #[inline]
 fn write_tuple(hasher: &mut impl Hasher, tuple: &FourTuple) {
     let ports = u32::from(tuple.local_port) << 16 | u32::from(tuple.remote_port);
@@ -117,13 +116,13 @@ fn write_tuple(hasher: &mut impl Hasher, tuple: &FourTuple) {
     hasher.write_u32(ports);
 }
 
-/// Whether an address, read as a little-endian number, is IPv4's.
+/// Whether an address, read as a little-endian number, is an IPv4-mapped address.
 #[inline]
 fn is_mapped(address: u128) -> bool {
     address as u64 == 0 && (address >> 64) as u32 == 0xffff_0000
 }
 
-/// The keys for what connections show to the world.
+/// The keys of values that connections show to peers.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     initial_sequence: Key,
@@ -149,7 +148,7 @@ impl Keys {
         }
     }
 
-    /// Takes the key of Fast Open's cookies that other nodes have too.
+    /// Sets the key of Fast Open cookies that several nodes share.
     pub(crate) fn set_fast_open_key(&mut self, key: &[u8; 16]) {
         let number = u128::from_le_bytes(*key);
         self.fast_open.halves = [number as u64, (number >> 64) as u64];
@@ -163,20 +162,19 @@ impl Keys {
         Seq(self.initial_sequence.public(tuple, 0) as u32) + clock
     }
 
-    /// What is added to the clock in a connection's timestamps. The same for
-    /// every incarnation of a tuple, so that their timestamps go on growing.
+    /// The offset added to the clock in a connection's timestamps. It is the same for every
+    /// incarnation of a tuple, so that their timestamps keep growing.
     //= RFC 7323 §5.4 (a random offset for each connection)
     pub(crate) fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.timestamps.public(tuple, 0) as u32
     }
 
-    /// Which of so many listeners that share a port has a connection.
+    /// The index, of `count` listeners that share a port, of the one for this tuple.
     pub(crate) fn listener_of(&self, tuple: &FourTuple, count: usize) -> usize {
         (self.listeners.public(tuple, 0) % count.max(1) as u64) as usize
     }
 
-    /// Where the search for an ephemeral port begins; the tuple's local port is
-    /// not looked at.
+    /// The start of the search for an ephemeral port. The tuple's local port is ignored.
     //= RFC 6056 §3.3.3 (the offset is F(local_IP, remote_IP, remote_port, secret_key))
     pub(crate) fn port_offset(&self, tuple: &FourTuple) -> u32 {
         self.ports.public(
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_hash_is_siphash_of_the_addresses_and_ports() {
+    fn flow_hash_is_siphash_of_addresses_and_ports() {
         let key = Key { halves: [7, 8] };
         let v4 = tuple("10.1.2.3:80", "10.4.5.6:1000");
         let bytes = [10, 4, 5, 6, 10, 1, 2, 3, 0xe8, 3, 80, 0];
@@ -230,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_tuple_and_every_purpose_counts() {
+    fn hash_depends_on_every_field_and_purpose() {
         let mut seen = std::collections::HashSet::new();
         for purpose in [Purpose::Flows, Purpose::TimeWaits, Purpose::Cookies] {
             let key = Key::derive(&[3; 16], purpose);
@@ -254,7 +252,7 @@ mod tests {
         let isn = keys.initial_sequence(&first, start);
         let later = keys.initial_sequence(&first, start + Duration::from_micros(400));
         assert_eq!(later.distance(isn), 100);
-        // 4.77 hours later the clock has gone around once.
+        // After 4.77 hours the clock has wrapped around once.
         let around = keys.initial_sequence(&first, start + Duration::from_micros(4 << 32));
         assert_eq!(around, isn);
         let other = keys.initial_sequence(&tuple("10.0.0.1:80", "10.0.0.2:1001"), start);

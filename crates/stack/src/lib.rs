@@ -1,19 +1,19 @@
 //! TCP/IP as a passive state machine in shared memory.
 //!
-//! A [`Stack`] has no thread, clock or I/O of its own. Whoever drives it gives
-//! it the time and the frames that arrived, and takes the frames it wants sent:
+//! A [`Stack`] has no thread, clock or I/O of its own. Its driver passes it the time and received
+//! frames, and takes the frames to send:
 //!
 //! 1. [`Stack::handle_timeout`], if [`Stack::poll_timeout`] has passed;
 //! 2. [`Stack::handle_frame`] for every frame received;
 //! 3. the program's calls: [`Stack::connect`], [`Stack::send`], [`Stack::receive`] …;
-//! 4. [`Stack::poll_transmit`], after which the link is flushed;
-//! 5. [`Stack::next_event`] until there is none, to wake those who wait.
+//! 4. [`Stack::poll_transmit`], after which the driver flushes the link;
+//! 5. [`Stack::next_event`] until it returns `None`, to wake waiting threads.
 //!
 //! Between two rounds the driver may sleep until [`Stack::poll_timeout`].
 //!
-//! All of a stack's state lies in a region, addressed by index: any process that
-//! maps the region, and holds the lease, can make a `Stack` of it with
-//! [`Stack::create`] on an attached [`Carver`], and go on where another stopped.
+//! All of a stack's state lies in a region, addressed by index. Any process that maps the region
+//! and holds the lease can attach to it with [`Stack::create`] on an attached [`Carver`]. It
+//! continues where another process stopped.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -63,13 +63,13 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Bytes of region a stack with this configuration needs, at most.
+    /// Bytes of region that a stack with this configuration needs at most.
     pub fn region_len(config: &Config) -> usize {
         Ip::bytes_needed(config) + Tcp::bytes_needed(config) + Table::<Counters>::bytes_needed(1)
     }
 
-    /// Makes a stack in a fresh region, or takes over the one in an attached
-    /// region that was made with the same configuration.
+    /// Creates a stack in a fresh region, or attaches to the one in an attached region that was
+    /// created with the same configuration.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Stack {
         })
     }
 
-    /// Lends the parts of the stack for one call of TCP.
+    /// Borrows the parts of the stack for one call of TCP.
     fn split(&mut self, now: Instant) -> (&mut Tcp, Context<'_>) {
         (
             &mut self.tcp,
@@ -98,45 +98,43 @@ impl Stack {
         )
     }
 
-    /// The ends of the connection that a frame is probably for, if it is for one: a guess for
-    /// [`Stack::foresee`].
+    /// The probable four-tuple of a frame, if it is a TCP segment: a guess for [`Stack::foresee`].
     #[inline]
     pub fn probable_ends(&self, frame: &Received<'_>) -> Option<FourTuple> {
         self.ip.probable_ends(frame.private)
     }
 
-    /// Has the processor fetch what segments of these connections will need, of [`LOOK_AHEAD`]
-    /// at most, and does not wait for it: for a driver that sees several frames before it hands
-    /// the first one over. Nothing changes, and nothing depends on it but time.
+    /// Prefetches the memory that segments of these connections will need, of [`LOOK_AHEAD`] at
+    /// most, and does not wait. A driver that holds several frames calls it before it hands over
+    /// the first. It changes no state.
     pub fn foresee(&self, ends: &[FourTuple]) {
         self.tcp.foresee(&ends[..ends.len().min(LOOK_AHEAD)]);
     }
 
-    /// Takes a frame from the link.
+    /// Handles a frame from the link.
     pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
         self.handle_frame_into(now, frame, None);
     }
 
-    /// Takes a frame from the link; data of the connection that `placement`
-    /// names go straight into its buffer if they are in order.
+    /// Handles a frame from the link. In-order data of the connection in `placement` go straight
+    /// into its buffer.
     pub fn handle_frame_into(
         &mut self,
         now: Instant,
         frame: &Received<'_>,
         placement: Option<&mut Placement<'_>>,
     ) {
-        // A stack that is alone leaves nothing to anybody.
+        // A stack without a kernel beside it leaves no frame to others.
         self.handle_frame_beside(now, frame, placement, &mut |_| ToKernel::Gone);
     }
 
-    /// The same for a stack [beside the kernel's](Config::beside_kernel): calls `kernel`
-    /// with what is for that, in place of this stack or as well as for it.
+    /// Handles a frame from the link for a stack [beside the kernel's](Config::beside_kernel).
+    /// Calls `kernel` with frames for the kernel, whether or not this stack handles them too.
     ///
-    /// A TCP segment belongs to this stack if it has the connection, or what remains of
-    /// it, or a listener that the segment may open a connection with: the one look-up that
-    /// finds the connection decides. An ICMP error belongs to whom the packet does that it
-    /// quotes. Everything else is the kernel's, but what concerns hardware addresses, which
-    /// is both's.
+    /// A TCP segment belongs to this stack if the stack has its connection, or its TIME-WAIT
+    /// record, or a listener that accepts it. The one look-up of the connection decides. An ICMP
+    /// error belongs to the owner of the quoted packet. All other frames belong to the kernel,
+    /// except address resolution, which goes to both.
     pub fn handle_frame_beside(
         &mut self,
         now: Instant,
@@ -196,7 +194,7 @@ impl Stack {
                     offload: Offload::default(),
                 };
                 let ingress = self.ip.receive(now, &frame, &mut self.counters[0]);
-                // What was put together is whole: this goes down once at most.
+                // A reassembled frame is whole: this recurses once at most.
                 if !matches!(ingress, Ingress::Reassembled(_)) {
                     self.handle_uncommon(now, &frame, ingress, kernel);
                 }
@@ -213,7 +211,7 @@ impl Stack {
         }
     }
 
-    /// Gives everything that is to be sent now to the link, as far as it takes it.
+    /// Gives all frames that are due to the link, as far as it takes them.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter) {
         for _ in 0..LOOPED_A_ROUND {
             let (tcp, mut cx) = self.split(now);
@@ -226,26 +224,26 @@ impl Stack {
         self.neighbor_events(now);
     }
 
-    /// Whether [`Stack::poll_transmit`] has something to do.
+    /// Whether [`Stack::poll_transmit`] has work to do.
     #[inline]
     pub fn has_output(&self) -> bool {
         self.tcp.has_ready() || self.ip.has_output()
     }
 
-    /// Whether acknowledgements wait for an answer that may take them along, or for their time, although
+    /// Whether delayed acknowledgements wait for data to carry them, or for their timer, although
     /// their connections do not alternate.
     #[inline]
     pub fn owes_acknowledgements(&self) -> bool {
         self.tcp.has_late()
     }
 
-    /// Sends those with the next round: for who has nothing else to do.
+    /// Sends delayed acknowledgements with the next [`Stack::poll_transmit`]. Call when idle.
     pub fn acknowledge(&mut self, now: Instant) {
         let (tcp, cx) = self.split(now);
         tcp.acknowledge_late(&cx);
     }
 
-    /// Runs the timers that are due.
+    /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.ip.handle_timeout(now, &mut self.counters[0]);
         self.neighbor_events(now);
@@ -253,7 +251,7 @@ impl Stack {
         tcp.handle_timeout(&mut cx);
     }
 
-    /// When [`Stack::handle_timeout`] wants to be called next.
+    /// The next time at which [`Stack::handle_timeout`] must be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.tcp.next_deadline(), self.ip.poll_timeout()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -267,7 +265,7 @@ impl Stack {
         self.next_change().map(|(event, _)| event)
     }
 
-    /// The same, and what may have changed.
+    /// The next connection or listener whose readiness may have changed, with the changes.
     #[inline]
     pub fn next_change(&mut self) -> Option<(Event, Change)> {
         let event = self.tcp.next_event();
@@ -279,22 +277,22 @@ impl Stack {
         event
     }
 
-    /// What the stack has counted.
+    /// The stack's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters[0]
     }
 
-    /// What the demultiplexer has counted, if it counts.
+    /// The demultiplexer's counters, if it counts.
     pub fn demux_counters(&self) -> Option<&DemuxCounters> {
         self.tcp.demux.counters()
     }
 
-    /// What finding connections and timers has cost since the stack's creation.
+    /// The cost of finding connections and timers since the stack's creation.
     pub fn work(&self) -> Work {
         self.tcp.work()
     }
 
-    /// Connections in context memory, half-open and closing ones included.
+    /// Connections in context memory, including half-open and closing ones.
     pub fn connections(&self) -> u32 {
         self.tcp.pcbs.len()
     }
@@ -319,12 +317,12 @@ impl Stack {
         u64::from(self.tcp.payload.capacity()) * self.tcp.payload.block_len() as u64
     }
 
-    /// Bytes of context memory a connection takes while it is idle.
+    /// Bytes of context memory that an idle connection takes.
     pub fn context_bytes_per_connection(&self) -> usize {
         self.context_bytes
     }
 
-    /// The arenas of payload memory, for a link whose peers read what is sent to them in place.
+    /// The arenas of payload memory, for a link whose peers read payload in place.
     pub fn payload_arenas(&self) -> &Arenas {
         self.tcp.payload.arenas()
     }
@@ -335,23 +333,23 @@ impl Stack {
         self.tcp.payload.wants_discard()
     }
 
-    /// Gives pages of payload memory back to the system that hold nothing. For the process that
-    /// maps all arenas, now and then.
+    /// Returns unused pages of payload memory to the system. For the process that maps all arenas,
+    /// to be called now and then.
     pub fn discard_unused_payload(&mut self) {
         self.tcp.payload.discard_unused();
     }
 
-    /// Where private payload memory lies, for links that stand for others in tests.
+    /// The area of private payload memory, for links that simulate others in tests.
     pub fn payload_area(&self) -> PayloadArea {
         self.tcp.payload.area()
     }
 
-    /// Tells the link's neighbours of this stack's addresses.
+    /// Announces this stack's addresses to all neighbours on the link.
     pub fn announce(&mut self) {
         self.ip.announce();
     }
 
-    /// The same for one that has come, with this hardware address.
+    /// Announces this stack's addresses to one newcomer with this hardware address.
     pub fn announce_to(&mut self, mac: [u8; 6]) {
         self.ip.announce_to(mac);
     }

@@ -1,8 +1,8 @@
 //! SipHash-1-3 of four-tuples: one, or many at once.
 //!
-//! A tuple is two words if it is IPv4's and five if it is IPv6's; the last one of each has
-//! the ports and the length in bytes, as SipHash has it. Many at once are loops in which
-//! every lane does the same, for which compilers have vectors.
+//! A tuple is two words for IPv4 and five for IPv6. The last word holds the ports and the length in
+//! bytes, as SipHash requires. The functions for many tuples are loops in which every lane does the
+//! same work, so that compilers can use vectors.
 
 use toehold_shm::{Vectors, with_vectors};
 
@@ -26,8 +26,7 @@ type Group<const WORDS: usize> = [[u64; LANES]; WORDS];
 /// Hashes of a burst, group by group; flattened they have the order of the tuples.
 pub(crate) type Hashes = [[u64; LANES]; GROUPS];
 
-/// What SipHash-1-3 makes of whole words, of which the last one has the length in its
-/// highest byte.
+/// SipHash-1-3 of whole words. The last word has the length in its highest byte.
 #[inline(always)]
 fn sip13<const WORDS: usize>(key: [u64; 2], words: [u64; WORDS]) -> u64 {
     let mut v = [
@@ -69,14 +68,14 @@ pub(crate) fn flow(key: [u64; 2], tuple: &FourTuple) -> u64 {
     }
 }
 
-/// Up to [`BURST`] tuples as words, lane by lane. To gather them is no work for vectors: so
-/// this is done apart from hashing.
+/// Up to [`BURST`] tuples as words, lane by lane. Packing is separate from hashing, since it does
+/// not vectorise.
 pub(crate) struct Packed {
     key: [u64; 2],
     groups: usize,
     ipv4: [Group<IPV4_WORDS>; GROUPS],
     ipv6: [Group<IPV6_WORDS>; GROUPS],
-    /// By group, a bit for each lane that has a tuple of IPv6.
+    /// For each group, a bit for each lane with an IPv6 tuple.
     is_ipv6: [u8; GROUPS],
 }
 
@@ -185,7 +184,7 @@ fn ipv6_words(tuple: &FourTuple) -> [u64; IPV6_WORDS] {
     ]
 }
 
-/// Whether both addresses are IPv4's, in their mapped form: in one comparison.
+/// Whether both addresses are IPv4-mapped, in one comparison.
 #[inline(always)]
 fn is_ipv4(tuple: &FourTuple) -> bool {
     let prefix = |half: u64| u64::from(half as u32 ^ 0xffff_0000);
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_and_many_are_hashed_as_siphash_does() {
+    fn single_and_burst_hashes_equal_siphash() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
         let reference = SipHasher13::new_with_keys(key[0], key[1]);
         let all: Vec<_> = (0..100).map(tuple).collect();
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_is_what_both_addresses_are() {
+    fn tuple_with_one_ipv6_address_is_ipv6() {
         for (local, remote, expected) in [
             ("10.0.0.1:1", "10.0.0.2:1", true),
             ("0.0.0.0:1", "255.255.255.255:1", true),

@@ -1,4 +1,4 @@
-//! Time as the stack is told it.
+//! Time as the driver passes it to the stack.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// Later than every deadline: stands for "never" in stored state.
+    /// Later than every deadline: "never" in stored state.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Whether this is a real point in time.

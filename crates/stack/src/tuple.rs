@@ -1,4 +1,4 @@
-//! What names a connection.
+//! The names of connections: addresses and four-tuples.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use toehold_link::steering::Flow;
@@ -71,18 +71,18 @@ impl FourTuple {
         }
     }
 
-    /// This stack's end.
+    /// The local address and port.
     pub fn local_addr(&self) -> SocketAddr {
         SocketAddr::new(self.local.into(), self.local_port)
     }
 
-    /// The connection as those see it who steer it to one of a node's shards.
+    /// The connection's flow, from which a link computes its shard.
     #[inline]
     pub fn flow(&self) -> Flow {
         Flow::between((self.local.0, self.local_port), (self.remote.0, self.remote_port))
     }
 
-    /// The peer's end.
+    /// The peer's address and port.
     pub fn remote_addr(&self) -> SocketAddr {
         SocketAddr::new(self.remote.into(), self.remote_port)
     }

@@ -1,17 +1,15 @@
 //! A hierarchical timing wheel: deadlines of up to a fixed number of ids.
 //!
-//! A level is 64 slots, a slot of a level as wide as the whole level below; the
-//! eleven levels together cover every [`Instant`], down to the nanosecond, so
-//! that nothing is rounded and nothing overflows. An entry stands at the level
-//! of the highest digit (base 64) in which its deadline differs from the wheel's
-//! own time, in the slot of that digit. Every slot is a list through the
-//! entries, and remembers a lower bound of its deadlines.
+//! A level has 64 slots. A slot is as wide as the whole level below. The eleven levels cover every
+//! [`Instant`] to the nanosecond, so that deadlines are neither rounded nor overflow. The level of
+//! an entry is that of the highest digit (base 64) in which its deadline differs from the wheel's
+//! time. Its slot is that digit. Every slot is a list through the entries, and stores a lower bound
+//! of its deadlines.
 //!
-//! Placing, cancelling and asking for the next deadline take constant time,
-//! whatever the number of entries. An entry moves to a lower level at most once
-//! a level on its way to expiry, and no call moves more than [`MOVES`] entries:
-//! what remains is moved by the calls that follow. Slots without entries cost
-//! nothing, so a jump of hours is no more work than one of a microsecond.
+//! Scheduling, cancelling and asking for the next deadline take constant time for any number of
+//! entries. An entry moves to a lower level at most once per level before it expires. No call moves
+//! more than [`MOVES`] entries: later calls move the rest. Empty slots cost nothing, so a jump of
+//! hours is no more work than one of a microsecond.
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -33,11 +31,11 @@ const FIRST: u32 = 1 << 31;
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Hub {
-    /// Deadlines are placed relative to this time. It never passes an entry.
+    /// Deadlines are placed relative to this time, which never passes an entry.
     elapsed: u64,
-    /// Slot whose entries are on their way to lower levels, plus 1; 0: none.
+    /// Slot whose entries are being moved to lower levels, plus 1; 0: none.
     moving: u64,
-    /// Entries looked at by [`Wheel::pop_expired`] so far.
+    /// Entries examined by [`Wheel::pop_expired`] so far.
     examined: u64,
     /// Levels with entries, one bit each.
     levels: u64,
@@ -83,7 +81,7 @@ impl Wheel {
             + Table::<Entry>::bytes_needed(capacity as usize)
     }
 
-    /// Makes a wheel for the ids below `capacity`, or attaches to the one there is.
+    /// Creates a wheel for the ids below `capacity`, or attaches to the existing one.
     pub(crate) fn create(carver: &mut Carver, capacity: u32) -> Result<Self, OutOfMemory> {
         assert!(capacity < FIRST, "ids have 31 bits");
         Ok(Self {
@@ -93,7 +91,7 @@ impl Wheel {
         })
     }
 
-    /// Gives `id` this deadline in place of any it has.
+    /// Sets the deadline of `id`, in place of any other.
     ///
     /// # Panics
     /// If `id` is not below the capacity.
@@ -107,7 +105,7 @@ impl Wheel {
         self.link(id);
     }
 
-    /// Takes `id`'s deadline away, if it has one.
+    /// Removes the deadline of `id`, if it has one.
     #[inline]
     pub(crate) fn cancel(&mut self, id: u32) {
         if self.entries[id as usize].previous != 0 {
@@ -115,8 +113,8 @@ impl Wheel {
         }
     }
 
-    /// Forgets all deadlines, whatever somebody who died has left of them; `ids` are those
-    /// that may have one.
+    /// Removes all deadlines; `ids` are those that may have one. It may be called after a process
+    /// died in the middle of a change.
     pub(crate) fn forget(&mut self, ids: impl Iterator<Item = u32>) {
         for id in ids {
             self.entries[id as usize].previous = 0;
@@ -126,16 +124,16 @@ impl Wheel {
         (hub.moving, hub.levels, hub.slots) = (0, 0, [0; LEVELS]);
     }
 
-    /// When `id` is due.
+    /// The deadline of `id`.
     #[cfg(test)]
     pub(crate) fn deadline(&self, id: u32) -> Option<Instant> {
         let entry = self.entries.get(id as usize)?;
         (entry.previous != 0).then_some(Instant(entry.deadline))
     }
 
-    /// When to call [`Wheel::pop_expired`] next: never later than the earliest
-    /// deadline. Earlier only if the earliest of a slot was cancelled, or if
-    /// entries are still to be moved; such a call then makes progress.
+    /// When to call [`Wheel::pop_expired`] next: never later than the earliest deadline. It is
+    /// earlier only if the earliest entry of a slot was cancelled, or if entries are still to be
+    /// moved. Such a call then makes progress.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let moving = self.moving().map(|slot| self.slots[slot].earliest);
@@ -146,26 +144,26 @@ impl Wheel {
         }
     }
 
-    /// Entries looked at so far to find those that are due: what the wheel costs.
+    /// Entries examined so far to find expired ones: the cost of the wheel.
     pub(crate) fn examined(&self) -> u64 {
         self.hub[0].examined
     }
 
-    /// Takes out an id whose deadline is not after `now`. `None`: no more of
-    /// them, or this call's share of [`MOVES`] is used up, in which case
-    /// [`Wheel::next_deadline`] is not after `now`.
+    /// Removes an id whose deadline is not after `now`. `None`: there is no more, or this call's
+    /// share of [`MOVES`] is used up. In the latter case [`Wheel::next_deadline`] is not after
+    /// `now`.
     #[inline]
     pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<u32> {
         if self.next_deadline()? > now {
             return None;
         }
-        // Time never goes back, whatever the caller's clock does.
+        // The wheel's time never goes back, whatever the caller's clock does.
         self.pop_due(now.0.max(self.hub[0].elapsed))
     }
 
     fn pop_due(&mut self, now: u64) -> Option<u32> {
         let mut moves = MOVES;
-        // A slot on the move is emptied before another one is begun.
+        // A slot that is being moved is emptied before another is begun.
         while let Some(slot) = self.moving() {
             if moves == 0 {
                 break;
@@ -188,8 +186,7 @@ impl Wheel {
             if moves == 0 {
                 return None;
             }
-            // The slot begins before `now` and ends after it, and every slot
-            // before it is empty.
+            // The slot begins before `now` and ends after it, and every slot before it is empty.
             self.hub[0].elapsed = now;
             self.hub[0].moving = slot as u64 + 1;
             while self.slots[slot].first != 0 && moves > 0 {
@@ -202,11 +199,11 @@ impl Wheel {
         None
     }
 
-    /// The first entry of a slot that has some.
+    /// The first entry of a non-empty slot.
     ///
     /// # Panics
     ///
-    /// If it has none: somebody else has written to the memory.
+    /// If it is empty: another process has damaged the memory.
     #[inline]
     fn first_of(&self, slot: usize) -> u32 {
         let first = self.slots[slot].first;
@@ -214,8 +211,8 @@ impl Wheel {
         first - 1
     }
 
-    /// Takes the first entry of a slot out if it is due, or else moves it to its
-    /// place as seen from the wheel's time.
+    /// Removes the first entry of a slot if it is due, and otherwise moves it to its slot relative
+    /// to the wheel's time.
     fn take_or_move(&mut self, slot: usize, now: u64) -> Option<u32> {
         let id = self.first_of(slot);
         self.hub[0].examined = self.hub[0].examined.wrapping_add(1);
@@ -227,14 +224,14 @@ impl Wheel {
         None
     }
 
-    /// The slot whose entries are being moved, if it has any left.
+    /// The slot whose entries are being moved, if any are left.
     #[inline]
     fn moving(&self) -> Option<usize> {
         let slot = (self.hub[0].moving as usize).checked_sub(1)?;
         (self.slots[slot].first != 0).then_some(slot)
     }
 
-    /// The first slot in time, apart from the one on the move.
+    /// The first slot in time, except the one being moved.
     #[inline]
     fn first_slot(&self) -> Option<usize> {
         let hub = &self.hub[0];
@@ -245,11 +242,11 @@ impl Wheel {
         Some(level * SLOTS + (hub.slots[level].trailing_zeros() as usize))
     }
 
-    /// Where a deadline stands as seen from the wheel's time.
+    /// The slot of a deadline, relative to the wheel's time.
     #[inline]
     fn place(&self, deadline: u64) -> usize {
         let elapsed = self.hub[0].elapsed;
-        // What is overdue stands in the slot of the wheel's time itself.
+        // An overdue deadline belongs to the slot of the wheel's time itself.
         let deadline = deadline.max(elapsed);
         let level = ((deadline ^ elapsed) | 1).ilog2() / DIGIT;
         let digit = (deadline >> (level * DIGIT)) as usize % SLOTS;
@@ -288,7 +285,8 @@ impl Wheel {
         } else {
             &mut self.entries[previous.wrapping_sub(1) as usize].next
         };
-        // Otherwise whoever takes entries out until none is left might find this one again.
+        // Without the panic, a caller that empties the wheel might find this entry again and never
+        // end.
         assert_eq!(*before, id + 1, "the wheel is damaged");
         *before = next;
         if previous & FIRST != 0 && next == 0 {

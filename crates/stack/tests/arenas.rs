@@ -1,4 +1,4 @@
-//! What is sent lies where the link says that the peer may read it.
+//! Sent payload lies where the link says that the peer may read it.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use support::{HOSTS, LINK, Wire};
 const SERVER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(HOSTS[0]), 80);
 const NOW: Instant = Instant(1_000_000_000);
 
-/// A wire that says where payload should lie, and counts what lies in the arena that was opened last.
+/// A link that chooses the place of payload, and counts the bytes in the arena that was opened
+/// last.
 struct Choosing<'a> {
     wire: Wire,
     arenas: &'a Arenas,
@@ -77,7 +78,7 @@ impl Host {
         self.watched
     }
 
-    /// One round: the bytes that lay in the arena, and elsewhere.
+    /// Runs one round. Returns the bytes in the arena, and elsewhere.
     fn round(&mut self, arena: ArenaId, peer: &mut Stack) -> (usize, usize) {
         let mut link = Choosing {
             wire: Wire::default(),
@@ -99,7 +100,8 @@ impl Host {
     }
 }
 
-/// Carries frames until there are none: what the server and the client sent in the arena, and elsewhere.
+/// Carries frames until there are none. Returns the bytes of the server and of the client in the
+/// arena, and elsewhere.
 fn exchange(hosts: &mut [Host; 2], arenas: [ArenaId; 2]) -> [(usize, usize); 2] {
     let mut sums = [(0, 0); 2];
     for _ in 0..50 {
@@ -136,7 +138,7 @@ fn read(host: &mut Host, id: ConnectionId) {
 }
 
 #[test]
-fn both_ends_put_their_first_bytes_into_the_arena_of_their_peer() {
+fn first_bytes_of_both_ends_lie_in_arena_of_peer() {
     let mut hosts = [Host::new(0), Host::new(1)];
     let arenas = [hosts[0].open(), hosts[1].open()];
     let [server, client] = connected(&mut hosts, arenas);
@@ -149,11 +151,11 @@ fn both_ends_put_their_first_bytes_into_the_arena_of_their_peer() {
 }
 
 #[test]
-fn bytes_after_a_change_of_the_peer_lie_in_the_new_arena_and_none_in_a_closed_one() {
+fn bytes_after_change_of_peer_lie_in_new_arena() {
     let mut hosts = [Host::new(0), Host::new(1)];
     let arenas = [hosts[0].open(), ArenaId::PRIVATE];
     let [server, client] = connected(&mut hosts, arenas);
-    // The peer comes back, which the stack learns from the next frame.
+    // The peer returns, which the stack learns from the next frame.
     hosts[0].arenas.close(arenas[0]);
     let arenas = [hosts[0].open(), ArenaId::PRIVATE];
     send(&mut hosts[0], server);
@@ -162,7 +164,7 @@ fn bytes_after_a_change_of_the_peer_lie_in_the_new_arena_and_none_in_a_closed_on
     send(&mut hosts[0], server);
     assert_eq!(exchange(&mut hosts, arenas)[0], (20_000, 0));
     read(&mut hosts[1], client);
-    // Over another link, nothing is for that peer any more.
+    // Over another link, the peer has no arena any more.
     let arenas = [ArenaId::PRIVATE; 2];
     send(&mut hosts[0], server);
     exchange(&mut hosts, arenas);

@@ -1,5 +1,4 @@
-//! What becomes of connection attempts to neighbours that do not answer for
-//! their hardware address.
+//! Connection attempts to neighbours whose hardware address cannot be resolved.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::HashSet;
@@ -11,7 +10,7 @@ use toehold_stack::{Config, ConnectionId, Event, Instant, SocketError, Stack};
 const NOW: Instant = Instant(3_600_000_000_000);
 const CONNECTIONS: u32 = 16;
 
-/// A link that nobody is at the other end of.
+/// A link without a node at the other end.
 struct Silence;
 
 impl Transmitter for Silence {
@@ -30,7 +29,7 @@ fn stack() -> Stack {
     Stack::create(&mut carver, &config).unwrap()
 }
 
-/// As many attempts as there is room for.
+/// Begins as many attempts as there is room for.
 fn fill(stack: &mut Stack) -> Vec<ConnectionId> {
     let to = SocketAddr::from(([10, 0, 0, 2], 80));
     let settings = stack.default_settings();
@@ -45,7 +44,7 @@ fn fill(stack: &mut Stack) -> Vec<ConnectionId> {
 }
 
 #[test]
-fn an_attempt_given_up_leaves_its_place_at_once() {
+fn aborted_attempt_frees_its_slot_at_once() {
     let mut stack = stack();
     let mut attempts = fill(&mut stack);
     // From the ends and from the middle of the neighbour's list.
@@ -65,7 +64,7 @@ fn an_attempt_given_up_leaves_its_place_at_once() {
 }
 
 #[test]
-fn those_that_still_wait_hear_that_nobody_answers() {
+fn waiting_attempts_fail_when_resolution_fails() {
     let mut stack = stack();
     let attempts = fill(&mut stack);
     let (given_up, waiting) = attempts.split_at(5);
@@ -84,9 +83,9 @@ fn those_that_still_wait_hear_that_nobody_answers() {
     assert_eq!(stack.connections(), 0);
 }
 
-/// Whatever they are made of: names that were never given, and those of connections that are gone.
+/// Any words: ids that were never given, and ids of connections that have ended.
 #[test]
-fn only_names_of_connections_that_there_are_stand_for_one() {
+fn only_ids_of_existing_connections_resolve() {
     let mut stack = stack();
     let named = |stack: &Stack| {
         let words = (0..40_u64)

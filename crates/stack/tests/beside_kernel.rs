@@ -1,4 +1,4 @@
-//! A stack beside the kernel's: a segment belongs to one of the two, and who has it answers.
+//! A stack beside the kernel's: a segment belongs to one of the two, and its owner answers.
 
 use core::net::{Ipv4Addr, SocketAddr};
 
@@ -32,16 +32,16 @@ impl Transmitter for Wire {
     }
 }
 
-/// A stack that may know its peer, and what it has left to the kernel.
+/// A stack that may know its peer, and the frames that it left to the kernel.
 struct Host {
     stack: Stack,
     kernel: Vec<Vec<u8>>,
-    /// What the kernel says to frames.
+    /// The kernel's answer to frames.
     says: ToKernel,
 }
 
 impl Host {
-    /// It knows its peer.
+    /// A host that knows its peer.
     fn new(beside_kernel: bool) -> Host {
         let mut host = Host::unacquainted(beside_kernel);
         host.hear_of_peer(arp::Operation::Request);
@@ -107,7 +107,7 @@ impl Host {
         wire.0
     }
 
-    /// Segments sent, their flags.
+    /// The flags of the segments sent.
     fn said(&mut self) -> Vec<Flags> {
         let sent = self.sent();
         sent.iter().map(|frame| tcp_of(frame).flags()).collect()
@@ -119,7 +119,7 @@ impl Host {
         self.stack.listen(NOW, local, 16, &settings).unwrap();
     }
 
-    /// A connection with the peer, begun by it.
+    /// A connection with the peer, opened by the peer.
     fn accept(&mut self) -> ConnectionId {
         self.listen();
         self.receive(&segment(Flags::SYN, 100, 0, b""));
@@ -132,7 +132,7 @@ impl Host {
                 return self.stack.accept(listener).unwrap();
             }
         }
-        panic!("nobody has connected");
+        panic!("no connection waits");
     }
 }
 
@@ -161,7 +161,7 @@ fn packet(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// A segment of the peer to the port.
+/// A segment from the peer to the port.
 fn segment(flags: Flags, seq: u32, ack: u32, data: &[u8]) -> Vec<u8> {
     let header = tcp::Header {
         src_port: PEER_PORT,
@@ -188,7 +188,7 @@ fn tcp_of(frame: &[u8]) -> tcp::View<'_> {
 }
 
 #[test]
-fn a_port_that_nobody_has_is_the_kernels_to_refuse() {
+fn segment_to_unused_port_goes_to_kernel() {
     for (flags, ack) in [(Flags::SYN, 0), (Flags::ACK, 7), (Flags::RST, 0), (Flags::FIN, 0)] {
         let mut host = Host::new(true);
         let stray = segment(flags, 100, ack, b"");
@@ -206,19 +206,20 @@ fn a_port_that_nobody_has_is_the_kernels_to_refuse() {
     assert!(alone.kernel.is_empty());
 }
 
-/// A connection of one killed was reset by nobody: the neighbour was to be asked for first.
+/// The reset of a killed process's connection was never sent, since the neighbour had to be
+/// resolved first.
 #[test]
-fn neighbours_are_known_after_a_process_was_killed() {
+fn neighbours_are_known_after_kill() {
     let mut host = Host::new(false);
     host.stack.mend(2).unwrap();
-    // It tells everybody of itself.
+    // The stack announces itself to all neighbours.
     host.sent();
     host.receive(&segment(Flags::ACK, 100, 7, b"data"));
     assert_eq!(host.said(), [Flags::RST]);
 }
 
 #[test]
-fn a_reset_waits_until_it_is_known_where_to() {
+fn reset_waits_for_address_resolution() {
     let mut host = Host::unacquainted(false);
     for ack in [7, 8] {
         host.receive(&segment(Flags::ACK, 100, ack, b""));
@@ -243,7 +244,7 @@ fn a_reset_waits_until_it_is_known_where_to() {
 }
 
 #[test]
-fn the_kernel_never_sees_a_connection_of_this_stack() {
+fn connection_of_stack_is_hidden_from_kernel() {
     let mut host = Host::new(true);
     let id = host.accept();
     let next = host.stack.info(id).unwrap();
@@ -257,10 +258,10 @@ fn the_kernel_never_sees_a_connection_of_this_stack() {
 }
 
 #[test]
-fn a_listener_takes_what_opens_connections_and_nothing_else() {
+fn listener_takes_only_segments_that_open_connections() {
     let mut host = Host::new(true);
     host.listen();
-    // Of a connection that the kernel has had with the port before.
+    // Segments of a connection that the kernel had with the port before.
     for (flags, ack) in [
         (Flags::ACK, 7),
         (Flags::RST, 0),
@@ -274,13 +275,13 @@ fn a_listener_takes_what_opens_connections_and_nothing_else() {
     host.receive(&segment(Flags::SYN, 100, 0, b""));
     assert_eq!(host.kernel.len(), 4);
     assert_eq!(host.said(), [Flags::SYN | Flags::ACK]);
-    // Nonsense to a listener is nobody's.
+    // An invalid segment to a listener belongs to neither stack.
     host.receive(&segment(Flags::SYN | Flags::FIN, 900, 0, b""));
     assert_eq!(host.kernel.len(), 4);
 }
 
 #[test]
-fn what_remains_of_a_connection_is_this_stacks() {
+fn time_wait_record_belongs_to_stack() {
     let mut host = Host::new(true);
     let id = host.accept();
     let answer = host.stack.local_addr(id).unwrap();
@@ -291,11 +292,11 @@ fn what_remains_of_a_connection_is_this_stacks() {
     host.receive(&segment(Flags::FIN | Flags::ACK, 101, fin + 1, b""));
     host.sent();
     assert_eq!(host.stack.time_waits().count(), 1);
-    // The last acknowledgement was lost: the peer says it again.
+    // The last acknowledgement was lost: the peer retransmits its FIN.
     host.receive(&segment(Flags::FIN | Flags::ACK, 101, fin + 1, b""));
     assert_eq!(host.said(), [Flags::ACK]);
     assert!(host.kernel.is_empty());
-    // The port is the kernel's by now, and somebody begins anew with it.
+    // The port is the kernel's now, and the peer opens a new connection to it.
     let listeners: Vec<_> = host.stack.sockets().collect();
     for socket in listeners {
         if let Event::Listener(listener) = socket {
@@ -309,7 +310,7 @@ fn what_remains_of_a_connection_is_this_stacks() {
 }
 
 #[test]
-fn errors_reach_whom_they_concern() {
+fn icmp_errors_reach_owner_of_quoted_segment() {
     let mut host = Host::new(true);
     let settings = host.stack.default_settings();
     let to = SocketAddr::from((PEER, 7));
@@ -340,7 +341,7 @@ fn errors_reach_whom_they_concern() {
 }
 
 #[test]
-fn what_a_stack_sends_to_itself_is_not_the_kernels() {
+fn segments_to_itself_do_not_reach_kernel() {
     let mut host = Host::new(true);
     let settings = host.stack.default_settings();
     let to = SocketAddr::from((OWN, PORT));
@@ -354,7 +355,7 @@ fn what_a_stack_sends_to_itself_is_not_the_kernels() {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_is_counted() {
+fn frames_refused_by_kernel_are_counted() {
     let mut host = Host::new(true);
     let before = *host.stack.counters();
     let stray = segment(Flags::SYN, 100, 0, b"");
@@ -400,10 +401,10 @@ fn what_the_kernel_does_not_take_is_counted() {
 }
 
 proptest! {
-    /// Whatever comes, at most one of the two answers it, and the kernel gets it once and as
-    /// it came.
+    /// For any frame, at most one of the two stacks answers it. The kernel receives it once and
+    /// unchanged.
     #[test]
-    fn a_frame_is_handed_over_once_at_most_and_unchanged(
+    fn frame_is_handed_to_kernel_at_most_once_and_unchanged(
         kind in 0..5_u8,
         flags in 0..256_u16,
         changes in prop::collection::vec((0..120_usize, any::<u8>()), 0..6),

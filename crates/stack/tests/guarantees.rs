@@ -1,4 +1,4 @@
-//! What each connection may hold of the payload memory, whatever others hold.
+//! The payload memory that each connection may hold, whatever others hold.
 
 use core::net::SocketAddr;
 
@@ -16,10 +16,10 @@ const SERVER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(HOSTS[0]), 80);
 const BLOCK: usize = 16 << 10;
 /// Blocks of the server.
 const BLOCKS: u32 = 512;
-/// What a connection may hold in each direction whatever others hold.
+/// Bytes that a connection may hold in each direction, whatever others hold.
 const GUARANTEED: usize = 16 << 10;
 
-/// What a client has promised to take and does not read.
+/// Bytes that a client has promised to take and does not read.
 const WINDOW: u32 = 32 << 10;
 
 /// A server and a client that has more memory.
@@ -88,7 +88,7 @@ impl Pair {
         (0..count).map(|_| self.connect()).collect()
     }
 
-    /// Has the server write until it may not.
+    /// Lets the server write until it may not.
     fn fill_from_server(&mut self, server: ConnectionId) -> usize {
         let mut queued = 0;
         while let Ok(len) = self.server.send(server, &[7; BLOCK], SendFlags::default()) {
@@ -98,7 +98,7 @@ impl Pair {
         queued
     }
 
-    /// Has the client write until it may not.
+    /// Lets the client write until it may not.
     fn fill_from_client(&mut self, client: ConnectionId) {
         while self
             .client
@@ -111,7 +111,7 @@ impl Pair {
 }
 
 #[test]
-fn late_writers_beside_many_that_are_not_read_have_their_guarantee() {
+fn late_writer_beside_unread_writers_has_its_guarantee() {
     let mut pair = Pair::new();
     for [server, _] in pair.connect_all(100) {
         pair.fill_from_server(server);
@@ -119,7 +119,7 @@ fn late_writers_beside_many_that_are_not_read_have_their_guarantee() {
     for [server, client] in pair.connect_all(50) {
         let sent = pair.server.send(server, &[7; GUARANTEED], SendFlags::default());
         assert_eq!(sent, Ok(GUARANTEED));
-        // What is read makes room for more, again and again.
+        // Reading makes room for more, again and again.
         let mut read = 0;
         for _ in 0..8 {
             pair.exchange();
@@ -136,7 +136,7 @@ fn late_writers_beside_many_that_are_not_read_have_their_guarantee() {
 }
 
 #[test]
-fn late_readers_beside_many_that_do_not_read_have_their_guarantee() {
+fn late_reader_beside_idle_readers_has_its_guarantee() {
     let mut pair = Pair::new();
     for [_, client] in pair.connect_all(100) {
         pair.fill_from_client(client);
@@ -148,13 +148,13 @@ fn late_readers_beside_many_that_do_not_read_have_their_guarantee() {
         let mut bytes = [0; 2 * GUARANTEED];
         let read = pair.server.receive(server, &mut bytes, ReceiveFlags::default());
         assert_eq!(read, Ok(GUARANTEED));
-        // It is not read again, and holds what it may.
+        // The server does not read again, so that the connection holds its most.
         pair.fill_from_client(client);
     }
 }
 
 #[test]
-fn one_writer_beside_many_idle_connections_queues_more_than_its_guarantee() {
+fn single_writer_beside_idle_connections_exceeds_its_guarantee() {
     let mut pair = Pair::new();
     let mut connections = pair.connect_all(BLOCKS as usize / 2);
     let [server, _] = connections.pop().unwrap();
@@ -164,7 +164,7 @@ fn one_writer_beside_many_idle_connections_queues_more_than_its_guarantee() {
 #[test]
 fn share_of_more_connections_than_fit_is_equal() {
     let mut pair = Pair::new();
-    // Each may hold a block until all blocks but those for what arrives are in use.
+    // Each may hold a block until only the blocks for received data are free.
     let connections = pair.connect_all(BLOCKS as usize);
     let mut writers = 0;
     for (number, [server, _]) in connections.into_iter().enumerate() {
@@ -180,7 +180,7 @@ fn share_of_more_connections_than_fit_is_equal() {
 
 /// One byte far ahead of a gap holds all of the memory before it.
 #[test]
-fn memory_before_bytes_ahead_of_gaps_comes_back_when_others_need_it() {
+fn memory_ahead_of_gaps_is_freed_when_scarce() {
     let mut pair = Pair::new();
     let connections = pair.connect_all(40);
     for &[server, client] in &connections {

@@ -1,5 +1,5 @@
-//! The IP layer's state outlives the handles to it: another mapping of the
-//! region, at another address, goes on where the first one stopped.
+//! The IP layer's state outlives its handles: another mapping of the region, at another address,
+//! continues where the first one stopped.
 
 use std::net::Ipv4Addr;
 use toehold_link::{Offload, Received, Transmit, TransmitError, Transmitter};
@@ -102,20 +102,21 @@ fn arp_reply() -> Vec<u8> {
 }
 
 #[test]
-fn another_mapping_goes_on_where_the_first_stopped() {
+fn second_mapping_continues_where_first_stopped() {
     let config = config();
     let region = Region::create("toehold-attach", Stack::region_len(&config)).unwrap();
     let fd = region.fd().unwrap().try_clone_to_owned().unwrap();
     let mut first = Stack::create(&mut Carver::new(region).unwrap(), &config).unwrap();
 
-    // An answer waits for the peer's hardware address; half a datagram is there.
+    // An answer waits for the peer's hardware address; half of a datagram has arrived.
     receive(&mut first, &echo_request(64, false, 0));
     receive(&mut first, &echo_request(32, true, 0));
     assert_eq!(sent(&mut first).len(), 1, "the question for the address");
     let (deadline, received) = (first.poll_timeout(), first.counters().frames_received);
 
     let region = Region::open(fd, Access::ReadWrite).unwrap();
-    // SAFETY: `first` is not used again until `second` is gone.
+    // SAFETY: `region` stays mapped for both handles' lives, and `first` is not used while `second`
+    // exists.
     let mut carver = unsafe { Carver::attach(region) };
     let mut second = Stack::create(&mut carver, &config).unwrap();
     assert_eq!(
@@ -133,7 +134,7 @@ fn another_mapping_goes_on_where_the_first_stopped() {
     assert_eq!(sent(&mut second).len(), 1, "the datagram was put together");
     drop(second);
 
-    // And back.
+    // And back to the first mapping.
     receive(&mut first, &echo_request(64, false, 0));
     assert_eq!(sent(&mut first).len(), 1, "the address is known here too");
     assert_eq!(first.counters().icmp_echo_replies, 3);

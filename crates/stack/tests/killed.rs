@@ -1,5 +1,5 @@
-//! Stacks whose process is killed in the middle of whatever it does to them: they are mended,
-//! and of all connections only those that were just being changed are lost.
+//! Stacks whose process is killed at any point of its work. They are repaired, and only the
+//! connections that were being changed are lost.
 
 mod support;
 
@@ -27,13 +27,13 @@ const PAIRS: usize = 24;
 /// Pairs from this one on have both ends on one host.
 const LOOPED: usize = 18;
 
-/// The host that an end is on.
+/// The host of an end.
 fn host_of(pair: usize, end: usize) -> usize {
     if pair < LOOPED { end } else { pair % 2 }
 }
 
-/// Rounds of two milliseconds without any bytes after which none will come: longer than
-/// timers wait that have gone off in vain a few times.
+/// Rounds of two milliseconds without data after which none will arrive. Longer than a timer that
+/// was backed off a few times.
 const QUIET: u32 = 5000;
 
 /// The number of the process that is killed.
@@ -63,7 +63,7 @@ impl End {
 #[repr(C)]
 struct Pair {
     ends: [End; 2],
-    /// Not 0: nothing more is sent.
+    /// Not 0: no more data are sent.
     closing: u64,
 }
 
@@ -71,11 +71,11 @@ struct Pair {
 #[repr(C)]
 struct Notes {
     now: u64,
-    /// What the program does something with: what becomes of that is not known.
+    /// The connections in use by the program, whose state is unknown after a kill.
     doing: u64,
 }
 
-/// What lies behind the lease.
+/// The contents of the memory behind the lease.
 struct World {
     stacks: [Stack; 2],
     pairs: Table<Pair>,
@@ -170,7 +170,7 @@ impl World {
         Instant(self.notes[0].now)
     }
 
-    /// A driver's round for both hosts: what they have to say is heard, but for some of it.
+    /// A driver's round for both hosts. Some frames are lost.
     fn round(&mut self, passed: Duration, losses: Option<&mut Random>) {
         let now = self.now() + passed;
         self.notes[0].now = now.0;
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Gives those who were accepted to the pairs that they belong to.
+    /// Assigns accepted connections to their pairs.
     fn accept(&mut self) {
         for host in 0..2 {
             let listeners: Vec<_> = self.stacks[host]
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Something that a program does.
+    /// Performs one action of a program.
     fn step(&mut self, random: &mut Random) {
         let (pair, end) = (random.below(PAIRS as u64) as usize, random.below(2) as usize);
         let host = host_of(pair, end);
@@ -252,7 +252,7 @@ impl World {
                 let _ = self.stacks[host].shutdown(now, id, Shutdown::Write);
             }
             31 if random.below(8) == 0 => {
-                // Whoever has closed both ends begins anew.
+                // A pair with both ends closed starts again.
                 self.forget(pair);
             }
             32 => {
@@ -285,7 +285,7 @@ impl World {
         end.sent += sent.unwrap_or(0) as u64;
     }
 
-    /// The same without the lease, as far as the program may go.
+    /// Sends without the lease, within the program's limit.
     fn send_along_lane(&mut self, pair: usize, end: usize, len: u64) {
         let stack = &mut self.stacks[host_of(pair, end)];
         let end = &mut self.pairs[pair].ends[end];
@@ -302,7 +302,7 @@ impl World {
         stack.serve_channel(channel);
     }
 
-    /// Reads on, and looks at what it is. An error is the connection's.
+    /// Reads, and checks the bytes. An error belongs to the connection.
     fn receive(&mut self, pair: usize, end: usize, len: usize) -> Option<SocketError> {
         let host = host_of(pair, end);
         let end = &mut self.pairs[pair].ends[end];
@@ -324,7 +324,7 @@ impl World {
         }
     }
 
-    /// Works until it is killed.
+    /// Works until the process is killed.
     fn work(shared: &Shared, seed: u64) -> ! {
         let mut random = Random(seed);
         loop {
@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// What the engine does when the process has died with the lease.
+    /// Repairs as the engine does when a process has died with the lease.
     fn mend(&mut self) {
         for (host, stack) in self.stacks.iter_mut().enumerate() {
             stack.channels().mend();
@@ -346,7 +346,7 @@ impl World {
             let changed = stack.mend(MORTAL).unwrap();
             let now = Instant(self.notes[0].now);
             match changed {
-                // Which nobody knows of, as yet.
+                // No program knows this listener yet.
                 Some(Event::Listener(id)) if stack.listener_addr(id).unwrap().port() != PORT => {
                     stack.close_listener(id).unwrap();
                 }
@@ -364,8 +364,8 @@ impl World {
         }
     }
 
-    /// Lets everything that is under way arrive, and looks at what has. How many connections
-    /// were lost that nobody was doing anything with.
+    /// Delivers all data in flight, and checks them. Returns the number of lost connections that no
+    /// process was using.
     fn settle(&mut self) -> usize {
         let doing = (self.notes[0].doing as usize).checked_sub(1);
         if let Some(pair) = doing {
@@ -373,7 +373,7 @@ impl World {
         }
         let mut lost = std::collections::BTreeSet::new();
         let mut quiet = 0;
-        // Long enough for what was lost to be sent again, and for TIME-WAIT to end.
+        // Long enough for retransmissions, and for TIME-WAIT to end.
         for _ in 0..30_000 {
             self.accept();
             self.round(Duration::from_millis(2), None);
@@ -420,7 +420,7 @@ impl World {
         self.pairs[pair] = Pair::default();
     }
 
-    /// Closes everything. Nothing is left.
+    /// Closes all connections, and checks that none is left.
     fn end(&mut self) {
         (0..PAIRS).for_each(|pair| self.forget(pair));
         for _ in 0..20_000 {
@@ -519,7 +519,7 @@ fn survive(strategy: &str, kills: u64, seed: u64) {
             wire.0.clear();
         }
         let strangers = world.settle();
-        // One of each host, if it was not the one that the program was at.
+        // One connection of each host, if it was not the one in use.
         assert!(strangers <= 2, "{strangers} connections were lost");
         lost += strangers;
     }
@@ -536,12 +536,12 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn connections_survive_the_death_of_who_runs_their_stack() {
+fn connections_survive_kill_of_stack_process() {
     survive("table", 40, seed());
 }
 
 #[test]
-fn so_they_do_with_other_ways_to_find_them() {
+fn connections_survive_kill_with_other_demultiplexers() {
     survive("chains", 15, seed());
     survive("list", 15, seed());
 }

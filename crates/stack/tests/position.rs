@@ -1,5 +1,5 @@
-//! A stack's state is the same at every address: connections made through one
-//! mapping of its region go on through another.
+//! A stack's state is the same at every address: connections made through one mapping of its region
+//! continue through another.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -13,10 +13,10 @@ use toehold_stack::{
 
 const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 
-/// Bytes a direction.
+/// Bytes in each direction.
 const STREAM: usize = 300_000;
 
-/// Frames on their way, as the link carries them.
+/// Frames in flight, as the link carries them.
 #[derive(Default)]
 struct Wire(VecDeque<(Vec<u8>, Offload)>);
 
@@ -31,8 +31,8 @@ impl Transmitter for Wire {
     }
 }
 
-/// One node's stack, seen through two mappings of the same memory. Only one of
-/// them is used at a time, as under a lease.
+/// One node's stack, through two mappings of the same memory. Only one of them is used at a time,
+/// as under a lease.
 struct Node {
     views: [Stack; 2],
     turn: usize,
@@ -67,7 +67,8 @@ impl Node {
         let second = Region::open(descriptor, Access::ReadWrite).expect("the same memory");
         assert_ne!(region.base(), second.base(), "mapped at two addresses");
         let first = Stack::create(&mut Carver::new(region).expect("fresh"), &config).expect("room");
-        // SAFETY: the two views are used in turn by this one thread: the lease.
+        // SAFETY: `second` stays mapped for both stacks' lives, and this one thread uses the two
+        // views in turn.
         let mut carver = unsafe { Carver::attach(second) };
         let second = Stack::create(&mut carver, &config).expect("the same pieces");
         Self {
@@ -109,7 +110,7 @@ fn byte(seed: usize, at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 7) as u8 ^ (seed * 91) as u8
 }
 
-/// A program's end of a connection, through whichever mapping has its turn.
+/// A program's end of a connection, through the mapping whose turn it is.
 struct End {
     connection: ConnectionId,
     seed: usize,
@@ -166,7 +167,7 @@ impl End {
 }
 
 #[test]
-fn a_connection_goes_on_through_another_mapping() {
+fn connection_continues_through_another_mapping() {
     let mut now = Instant(1_000_000_000);
     let mut nodes = [Node::new(0), Node::new(1)];
     let server = SocketAddr::new(HOSTS[1].into(), 80);
@@ -223,7 +224,7 @@ fn a_connection_goes_on_through_another_mapping() {
 }
 
 #[test]
-fn both_mappings_name_the_same_things() {
+fn ids_are_equal_in_both_mappings() {
     let now = Instant(1_000_000_000);
     let mut node = Node::new(0);
     let settings = node.stack().default_settings();

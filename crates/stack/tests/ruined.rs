@@ -1,6 +1,5 @@
-//! A stack whose memory somebody else writes nonsense to. It may end up in a panic, as
-//! an index beyond a table's end does: whoever runs it gives the memory up then. But it
-//! comes back from every call.
+//! A stack whose memory another process overwrites with random data. It may panic, for example at
+//! an index beyond a table's end; its driver then discards the memory. But every call returns.
 
 mod support;
 
@@ -20,7 +19,7 @@ use toehold_stack::{
 
 use support::{HOSTS, LINK, Random, Wire};
 
-/// Longer than all calls of one seed take, by far.
+/// Far longer than all calls of one seed take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAGE: u64 = 4096;
@@ -71,7 +70,7 @@ impl Node {
         stack.poll_transmit(now, &mut self.outgoing);
     }
 
-    /// What programs do, one thing a time, with whatever sockets there are.
+    /// Makes one call of a program, on any socket.
     fn call(&mut self, now: Instant, random: &mut Random) {
         let stack = &mut self.stack;
         let sockets: Vec<Event> = stack.sockets().collect();
@@ -103,7 +102,7 @@ impl Node {
         }
         let settings = stack.default_settings();
         let host = HOSTS[random.below(2) as usize];
-        // Somebody who does not answer now and then.
+        // Sometimes a host that does not answer.
         let remote = SocketAddr::new(host.into(), 80 + (random.below(5) / 4) as u16);
         let _ = stack.connect(now, None, remote, &settings);
         for _ in 0..64 {
@@ -115,7 +114,7 @@ impl Node {
         assert!(seen <= 48, "no more than there is room for");
     }
 
-    /// Writes nonsense to a part of the memory.
+    /// Writes random data to a part of the memory.
     fn ruin(&self, random: &mut Random) {
         let len = self.memory.metadata().unwrap().len();
         let word = |random: &mut Random| match random.below(4) {
@@ -152,7 +151,7 @@ impl Node {
                 self.memory.write_all_at(&pages[0], b).unwrap();
                 self.memory.write_all_at(&pages[1], a).unwrap();
             }
-            // A page, or all of it, of one word or of any.
+            // A page, or all memory, of one word or of random words.
             part => {
                 let one = (random.below(2) == 0).then(|| word(random));
                 let (from, end) = if part == 3 {
@@ -172,7 +171,7 @@ impl Node {
     }
 }
 
-/// Runs two stacks, and ruins one of them again and again until it gives up.
+/// Runs two stacks, and damages one of them again and again until it panics.
 fn ruin(seed: u64) {
     let random = &mut Random(seed);
     let mut now = Instant(1_000_000_000);
@@ -190,7 +189,7 @@ fn ruin(seed: u64) {
         }
         a.call(now, random);
         a.round(now, &mut b.outgoing);
-        // The peer is well, and says whatever comes of what it hears.
+        // The peer is intact, and answers whatever it receives.
         b.call(now, random);
         b.round(now, &mut a.outgoing);
         if random.below(10) == 0 {
@@ -200,8 +199,8 @@ fn ruin(seed: u64) {
     }
 }
 
-/// Sums that do not fit, and divisions by nothing: where numbers may be anybody's, they
-/// come to something. But for what is only counted, and is at its end.
+/// Whether a panic is an arithmetic error. Arithmetic on untrusted numbers must not panic. Counters
+/// at their maximum are an exception.
 fn is_miscalculation(panic: &PanicHookInfo<'_>) -> bool {
     let miscalculates = panic
         .payload_as_str()
@@ -212,7 +211,7 @@ fn is_miscalculation(panic: &PanicHookInfo<'_>) -> bool {
             .is_some_and(|at| !source(at).contains("counters"))
 }
 
-/// The line of the source in which somebody panicked.
+/// The source line of a panic.
 fn source(at: &Location<'_>) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let file = std::fs::read_to_string(workspace.join(at.file())).unwrap_or_default();
@@ -237,7 +236,7 @@ fn ruin_many(seeds: core::ops::Range<u64>) {
     let thread = std::thread::Builder::new().name(name);
     let runs = thread.spawn(move || {
         let ruined = |seed: &u64| {
-            // If nobody listens any more, the test has ended.
+            // If the receiver is gone, the test has ended.
             let _ = progress.send(*seed);
             catch_unwind(AssertUnwindSafe(|| ruin(*seed))).is_err()
         };
@@ -252,19 +251,19 @@ fn ruin_many(seeds: core::ops::Range<u64>) {
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    // Otherwise nothing has come of what was written.
+    // Otherwise the damage had no effect.
     assert!(runs.join().unwrap() > 0, "no memory was ruined");
     let miscalculations: BTreeSet<String> = miscalculations.try_iter().collect();
     assert!(miscalculations.is_empty(), "{miscalculations:#?}");
 }
 
 #[test]
-fn a_stack_in_ruined_memory_comes_back_from_every_call() {
+fn stack_in_ruined_memory_returns_from_every_call() {
     ruin_many(0..3000);
 }
 
 #[test]
 #[ignore = "slow: a stack's memory is ruined twenty thousand times"]
-fn a_stack_in_ruined_memory_comes_back_from_every_call_again_and_again() {
+fn stack_in_ruined_memory_returns_from_every_call_for_many_seeds() {
     ruin_many(0..20_000);
 }

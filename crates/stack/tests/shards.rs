@@ -1,5 +1,5 @@
-//! Several stacks that are one node: each takes its own connections, all of them learn,
-//! one of them answers.
+//! Several stacks that form one node. Each takes its own connections, all of them learn neighbours,
+//! and one of them answers.
 
 use core::net::{Ipv4Addr, SocketAddr};
 
@@ -60,10 +60,10 @@ impl Transmitter for Wire {
     }
 }
 
-/// Nodes on one wire, each with its shards.
+/// Nodes on one link, each with its shards.
 struct Network {
     nodes: Vec<Vec<Stack>>,
-    /// Segments reach all shards of a node.
+    /// Whether segments reach all shards of a node.
     careless: bool,
 }
 
@@ -93,7 +93,7 @@ impl Network {
         }
     }
 
-    /// Until nobody has anything to say.
+    /// Runs until no stack has frames to send.
     fn run(&mut self) {
         loop {
             let mut silent = true;
@@ -193,7 +193,7 @@ fn arp(operation: arp::Operation) -> Vec<u8> {
     frame(EtherType::ARP, &bytes)
 }
 
-/// Connects from every shard of node 1 with node 0, and takes each connection where it is.
+/// Connects from every shard of node 1 to node 0, and accepts each connection in its shard.
 fn connect_all(network: &mut Network, each: usize) {
     let listeners = network.listen(0);
     let clients = network.nodes[1].len();
@@ -234,12 +234,12 @@ fn connect_all(network: &mut Network, each: usize) {
 }
 
 #[test]
-fn each_shard_takes_the_connections_that_are_its_own() {
+fn shard_takes_only_its_own_connections() {
     for counts in [[1, 3], [3, 1], [4, 2], [2, 2]] {
         let mut network = Network::new(&counts);
         connect_all(&mut network, 40);
         assert_eq!(network.sum(0, "tcp_passive_opens"), 40 * counts[1] as u64);
-        // The question for the node's address was heard by all shards.
+        // All shards received the request for the node's address.
         assert_eq!(network.sum(0, "drop_other_shard"), 0);
         let questions = network.sum(0, "left_to_first_shard");
         assert_eq!(questions, ((counts[0] - 1) * counts[1]) as u64);
@@ -247,17 +247,17 @@ fn each_shard_takes_the_connections_that_are_its_own() {
 }
 
 #[test]
-fn segments_of_other_shards_are_dropped_and_never_answered() {
+fn segment_of_other_shard_is_dropped_without_answer() {
     let mut network = Network::new(&[3, 2]);
     network.careless = true;
     connect_all(&mut network, 20);
-    // SYN and acknowledgement of 40 connections, in the two shards each is not for.
+    // SYN and acknowledgement of 40 connections, in the two shards that do not own each.
     assert!(network.sum(0, "drop_other_shard") >= 2 * 40 * 2);
     assert!(network.sum(1, "drop_other_shard") >= 40);
 }
 
 #[test]
-fn a_segment_in_the_wrong_shard_is_counted() {
+fn segment_in_wrong_shard_is_counted() {
     let mut network = Network::new(&[2, 1]);
     let listeners = network.listen(0);
     network.connect(1, 0, 0);
@@ -283,7 +283,7 @@ fn a_segment_in_the_wrong_shard_is_counted() {
 }
 
 #[test]
-fn all_shards_learn_and_the_first_one_answers() {
+fn all_shards_learn_and_first_one_answers() {
     let mut network = Network::new(&[3, 1]);
     let echo = icmpv4::Message::EchoRequest {
         id: 1,
@@ -322,12 +322,12 @@ fn all_shards_learn_and_the_first_one_answers() {
     assert_eq!(announced, [1, 0, 0]);
 }
 
-/// Whichever shards a datagram comes to.
+/// A datagram may reach any shard.
 #[test]
-fn a_datagram_is_refused_by_the_shard_of_its_flow() {
+fn datagram_is_refused_by_shard_of_its_flow() {
     let mut refused = [0; 3];
     for port in 1000..1030_u16 {
-        // Of reports there is a limit.
+        // Reports are limited in rate.
         let mut network = Network::new(&[3, 1]);
         network.careless = port % 2 == 0;
         network.deliver(1, &arp(arp::Operation::Request));
@@ -357,7 +357,7 @@ fn a_datagram_is_refused_by_the_shard_of_its_flow() {
 }
 
 #[test]
-fn a_segment_in_fragments_is_taken_by_its_owner() {
+fn fragmented_segment_is_taken_by_its_shard() {
     let mut network = Network::new(&[3, 1]);
     network.listen(0);
     network.deliver(1, &arp(arp::Operation::Reply));
@@ -401,7 +401,7 @@ fn a_segment_in_fragments_is_taken_by_its_owner() {
 }
 
 #[test]
-fn a_port_that_is_given_says_which_shard_it_is() {
+fn given_port_determines_shard() {
     let mut network = Network::new(&[4, 1]);
     let to = SocketAddr::from((address(1), 80));
     let open = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
@@ -424,7 +424,7 @@ fn a_port_that_is_given_says_which_shard_it_is() {
 }
 
 #[test]
-fn a_connection_of_a_node_with_itself_has_both_ends_in_one_shard() {
+fn connection_of_node_with_itself_has_both_ends_in_one_shard() {
     let mut network = Network::new(&[3]);
     let listeners = network.listen(0);
     for (shard, listener) in listeners.iter().enumerate() {
@@ -440,7 +440,7 @@ fn a_connection_of_a_node_with_itself_has_both_ends_in_one_shard() {
 }
 
 #[test]
-fn errors_about_a_connection_reach_its_shard() {
+fn error_about_connection_reaches_its_shard() {
     let mut network = Network::new(&[3, 1]);
     network.deliver(1, &arp(arp::Operation::Request));
     network.nodes[0].iter_mut().for_each(|shard| drop(sent(shard)));

@@ -1,4 +1,4 @@
-//! What programs tune of single connections, seen in what leaves the stack.
+//! Settings that programs change for single connections, as visible in sent segments.
 
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod support;
@@ -58,14 +58,14 @@ impl Pair {
             packets: Vec::new(),
             cut: false,
         };
-        // Both have looked whether their addresses are theirs alone.
+        // Both have checked that their addresses are unique.
         for _ in 0..40 {
             pair.pass(100);
         }
         pair
     }
 
-    /// Has all frames arrive that there are, and those that answer them.
+    /// Delivers all frames in flight, and their answers.
     fn exchange(&mut self) {
         for _ in 0..200 {
             let mut any = false;
@@ -88,7 +88,7 @@ impl Pair {
         }
     }
 
-    /// Time passes, by milliseconds, as timers ask for it.
+    /// Advances time by milliseconds, and runs the timers.
     fn pass(&mut self, ms: u64) {
         let end = Instant(self.now.0 + ms * MS);
         loop {
@@ -136,7 +136,7 @@ impl Pair {
         (near, self.stacks[1].accept(listener).unwrap())
     }
 
-    /// Connections in FIN-WAIT-2 that no program holds.
+    /// Connections in FIN-WAIT-2 that their program has closed.
     fn waiting(&self) -> usize {
         let released = self.stacks[0].released();
         released
@@ -165,7 +165,7 @@ fn is_tcp(packet: &[u8]) -> bool {
     }
 }
 
-/// The hops that a packet may take, and its class.
+/// The hop limit of a packet, and its class.
 fn hops_and_class(packet: &[u8]) -> (u8, u8) {
     match packet[0] >> 4 {
         4 => (packet[8], packet[1]),
@@ -174,7 +174,7 @@ fn hops_and_class(packet: &[u8]) -> (u8, u8) {
 }
 
 #[test]
-fn hops_are_what_the_program_says() {
+fn hop_limit_follows_option() {
     let mut pair = Pair::new();
     pair.listen(&[]);
     for (to, option, hops) in [
@@ -218,7 +218,7 @@ fn packets_with_too_few_hops_are_dropped() {
         let accepted = pair.stacks[1].accept(listener).unwrap();
         pair.send(id, 3);
         assert_eq!(pair.stacks[1].readable_bytes(accepted), Ok(3));
-        // What it accepts has that from the listener.
+        // Accepted connections inherit that from the listener.
         for option in [SocketOption::TimeToLive(64), SocketOption::HopLimit(64)] {
             pair.set(id, option);
         }
@@ -228,7 +228,7 @@ fn packets_with_too_few_hops_are_dropped() {
 }
 
 #[test]
-fn classes_of_the_families_are_apart() {
+fn traffic_classes_of_families_are_separate() {
     let mut pair = Pair::new();
     pair.listen(&[]);
     let both = [
@@ -250,8 +250,9 @@ fn classes_of_the_families_are_apart() {
 }
 
 #[test]
-fn a_syn_is_repeated_as_often_as_the_program_says() {
-    // As Linux counts: after so many retries, or after the time that they take when each waits twice as long.
+fn syn_retransmissions_follow_option() {
+    // As Linux counts: after this many retries, or after the time that they take when each waits
+    // twice as long.
     for (option, syns) in [(None, 11), (Some(2), 6), (Some(1), 3), (Some(12), 17)] {
         let mut pair = Pair::new();
         pair.cut = true;
@@ -264,7 +265,7 @@ fn a_syn_is_repeated_as_often_as_the_program_says() {
 }
 
 #[test]
-fn fin_wait_2_is_as_long_as_the_program_says() {
+fn fin_wait_2_duration_follows_option() {
     for (option, ms) in [(0, 60_000), (5, 5000), (-1, 0), (1000, 120_000)] {
         let mut pair = Pair::new();
         let (near, far) = pair.connected(&[SocketOption::FinWait2(option)]);
@@ -286,7 +287,7 @@ fn fin_wait_2_is_as_long_as_the_program_says() {
 }
 
 #[test]
-fn no_window_is_wider_than_its_clamp() {
+fn advertised_window_is_within_clamp() {
     let window = |packet: &[u8]| u16::from_be_bytes([packet[20 + 14], packet[20 + 15]]);
     let mut pair = Pair::new();
     let (near, _) = pair.connected(&[SocketOption::WindowClamp(5000)]);
@@ -298,8 +299,8 @@ fn no_window_is_wider_than_its_clamp() {
 }
 
 #[test]
-fn timeouts_are_within_what_the_program_says() {
-    // Of a peer that has gone: how many times one segment leaves in twenty seconds.
+fn timeouts_are_within_bounds_of_option() {
+    // For a peer that is gone: how many times one segment leaves in twenty seconds.
     let repeats = |options: &[SocketOption]| {
         let mut pair = Pair::new();
         let (near, _) = pair.connected(options);
@@ -323,7 +324,7 @@ fn timeouts_are_within_what_the_program_says() {
 }
 
 #[test]
-fn paced_data_leave_no_faster_than_their_rate() {
+fn paced_data_do_not_exceed_rate() {
     const RATE: u64 = 1_000_000;
     let mut pair = Pair::new();
     let (near, far) = pair.connected(&[]);
@@ -346,27 +347,28 @@ fn paced_data_leave_no_faster_than_their_rate() {
         );
         assert!(elapsed_ms < 1000, "{came} of {queued} bytes have come");
     }
-    // Without a bound, what is queued does not wait.
+    // Without a limit, queued data do not wait.
     pair.set(near, SocketOption::MaxPacingRate(None));
     pair.pass(1);
     assert_eq!(pair.stacks[0].info(near).unwrap().unsent, 0);
 }
 
-/// A segment takes many retransmission timeouts: nothing is probed or sent again meanwhile.
+/// A segment takes many retransmission timeouts: the stack neither probes nor retransmits
+/// meanwhile.
 #[test]
 fn slow_paced_stream_probes_nothing() {
     let mut pair = Pair::new();
     let (near, far) = pair.connected(&[SocketOption::MaxPacingRate(Some(100))]);
     pair.send(near, 5000);
     pair.pass(40_000);
-    // One at once, and the others 14 s apart.
+    // One leaves at once, and the others 14 s apart.
     assert_eq!(pair.packets.len(), 3, "{:?}", pair.stacks[0].info(near));
     assert_eq!(pair.stacks[1].readable_bytes(far), Ok(3 * 1448));
     assert_eq!(pair.stacks[0].info(near).unwrap().retransmits, 0);
 }
 
 #[test]
-fn soft_errors_are_reported_if_the_program_asks() {
+fn soft_error_is_reported_if_enabled() {
     for reports in [false, true] {
         let mut pair = Pair::new();
         let (near, _) = pair.connected(&[SocketOption::ReportErrors(reports)]);
@@ -393,7 +395,7 @@ fn soft_errors_are_reported_if_the_program_asks() {
         wire.0.push_back((frame, Default::default()));
         let now = pair.now;
         wire.deliver(&mut pair.stacks[0], now);
-        // Without, it is told only to who asks for it.
+        // Without the option, only a query returns it.
         assert_eq!(pair.stacks[0].readiness(near).error, reports);
         let error = pair.stacks[0].take_error(near);
         assert_eq!(error, Ok(Some(SocketError::HostUnreachable)));
@@ -403,7 +405,7 @@ fn soft_errors_are_reported_if_the_program_asks() {
 }
 
 #[test]
-fn what_is_counted_is_what_has_passed() {
+fn counts_match_traffic() {
     let mut pair = Pair::new();
     let (near, far) = pair.connected(&[]);
     let before = pair.stacks[0].details(pair.now, near).unwrap();
@@ -423,7 +425,7 @@ fn what_is_counted_is_what_has_passed() {
     assert_eq!((sent.bytes_retransmitted, sent.delivered), (0, segments + 1));
     assert!(sent.segments_received > 1 && came.segments_sent > 1);
     assert_eq!(came.last_data_received, Some(Instant(pair.now.0 - 5 * MS)));
-    // Another connection in its place begins anew.
+    // Another connection in its slot starts with zero counts.
     let now = pair.now;
     pair.stacks[0].abort(near).unwrap();
     pair.stacks[1].abort(far).unwrap();

@@ -1,5 +1,5 @@
-//! A process that is killed after a segment left, and before it could note so: the peer, which
-//! may have nothing to send by which it would find out, learns of it all the same.
+//! A process is killed after a segment has left, before it notes that. Its peer, which may have
+//! nothing to send that would reveal it, learns of the kill all the same.
 
 mod support;
 
@@ -17,14 +17,14 @@ const PORT: u16 = 7;
 /// The number of the process that is killed.
 const MORTAL: u16 = 2;
 
-/// Sends frames, and is the end of who sends the first one with payload.
+/// A link that kills the sender of the first frame with payload.
 struct Deadly<'a>(&'a mut Wire);
 
 impl Transmitter for Deadly<'_> {
     fn transmit(&mut self, frame: &Transmit<'_>) -> Result<(), TransmitError> {
         self.0.transmit(frame)?;
         if !frame.payload.is_empty() {
-            // Not a panic of the stack's: nothing is to be said of it.
+            // Not a panic of the stack, so that it prints no message.
             std::panic::resume_unwind(Box::new("killed"));
         }
         Ok(())
@@ -85,8 +85,8 @@ fn connected(hosts: &mut [Host; 2], now: &mut Instant) -> [ConnectionId; 2] {
     [one, other]
 }
 
-/// Has the first host's holder killed while it sends so many bytes. How many of them the peer
-/// reads, and then?
+/// Kills the first host's process while it sends `len` bytes. Returns the bytes that the peer
+/// reads, and the error that follows.
 fn read_by_peer_of_one_killed(len: usize, arrives: bool) -> (usize, SocketError) {
     let mut now = Instant(1_000_000);
     let mut hosts = [Host::new(0), Host::new(1)];
@@ -114,7 +114,7 @@ fn read_by_peer_of_one_killed(len: usize, arrives: bool) -> (usize, SocketError)
 }
 
 #[test]
-fn peer_learns_of_one_killed_between_sending_and_noting_so() {
+fn peer_of_process_killed_before_note_gets_reset() {
     let mut random = Random(1);
     for _ in 0..32 {
         let len = 1 + random.below(16_000) as usize;

@@ -40,7 +40,7 @@ impl Host {
         Host { stack, now, listener }
     }
 
-    /// One transmission round, of which nothing may come to a link.
+    /// One transmission round, in which no frame may reach a link.
     fn round(&mut self) {
         let mut wire = Wire::default();
         self.stack.poll_transmit(self.now, &mut wire);
@@ -48,7 +48,7 @@ impl Host {
         while self.stack.next_event().is_some() {}
     }
 
-    /// The same, after a while.
+    /// Runs a round after a pause.
     fn later(&mut self, pause: Duration) {
         self.now = self.now + pause;
         if self.stack.poll_timeout().is_some_and(|at| at <= self.now) {
@@ -82,7 +82,7 @@ fn byte(stream: usize, at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 9) as u8 ^ (stream * 91) as u8
 }
 
-/// What one end writes and another one reads.
+/// A stream from one end to another.
 struct Stream {
     number: usize,
     from: ConnectionId,
@@ -147,9 +147,9 @@ fn carry(host: &mut Host, streams: &mut [Stream], random: &mut Random) {
     }
 }
 
-/// With memory for all, and with so little that segments find none and are sent again.
+/// With memory for all, and with so little that segments find none and are retransmitted.
 #[test]
-fn streams_between_two_ends_of_a_stack_arrive_whole() {
+fn streams_within_stack_arrive_complete() {
     for (seed, blocks) in [(1, 4096), (2, 4096), (3, 24), (4, 24), (5, 12)] {
         println!("seed {seed}");
         let mut random = Random(seed);
@@ -182,7 +182,7 @@ fn streams_between_two_ends_of_a_stack_arrive_whole() {
 
 //= RFC 9293 §3.5 (simultaneous initiation, of both ends by one)
 #[test]
-fn a_connection_with_itself_reads_what_it_writes() {
+fn connection_with_itself_reads_what_it_writes() {
     for seed in 1..4 {
         println!("seed {seed}");
         let mut random = Random(seed);
@@ -205,10 +205,10 @@ fn a_connection_with_itself_reads_what_it_writes() {
     }
 }
 
-/// Its bytes lay in its own queue, of which nothing is left once it is closed.
+/// Its bytes lay in its own queue, which is freed when it is closed.
 #[test]
-fn what_was_sent_before_a_reset_arrives_before_it() {
-    /// More than one round takes in.
+fn data_sent_before_reset_arrive_first() {
+    /// More than one round handles.
     const MANY: usize = 700;
     let mut host = Host::new(4096);
     let pairs: Vec<_> = (0..MANY).map(|_| host.connect()).collect();
@@ -254,7 +254,7 @@ fn record_without_room_is_not_queued_in_part() {
         .unwrap();
     let room = host.stack.settings(client).unwrap().send_buffer() as usize;
     let mut send = |len| host.stack.send(client, &vec![7; len], SendFlags::default());
-    // Nothing is sent meanwhile.
+    // No segment is sent meanwhile.
     assert_eq!(send(room - 100), Ok(room - 100));
     assert_eq!(send(101), Err(SocketError::WouldBlock));
     assert_eq!(send(4096), Err(SocketError::WouldBlock));
@@ -279,7 +279,7 @@ fn record_without_room_is_not_queued_in_part() {
 }
 
 #[test]
-fn port_of_a_connection_is_taken_unless_both_share_it() {
+fn port_of_connection_is_taken_unless_both_share_it() {
     let mut host = Host::new(256);
     let [client, server] = host.connect();
     let port = host.stack.local_addr(client).unwrap().port();

@@ -13,7 +13,7 @@ fn wheel(capacity: u32) -> Wheel {
     Wheel::create(&mut Carver::new(region).unwrap(), capacity).unwrap()
 }
 
-/// Calls until the wheel says that nothing is due, as a driver does.
+/// Calls until the wheel reports no expired id, as a driver does.
 fn drain(wheel: &mut Wheel, now: u64) -> Vec<u32> {
     let mut popped = Vec::new();
     while wheel.next_deadline().is_some_and(|at| at <= Instant(now)) {
@@ -23,7 +23,7 @@ fn drain(wheel: &mut Wheel, now: u64) -> Vec<u32> {
 }
 
 #[test]
-fn fires_exactly_at_its_deadline() {
+fn entry_fires_exactly_at_its_deadline() {
     for deadline in [
         0,
         1,
@@ -51,7 +51,7 @@ fn fires_exactly_at_its_deadline() {
 }
 
 #[test]
-fn a_new_deadline_replaces_the_old_one() {
+fn new_deadline_replaces_old_one() {
     let mut wheel = wheel(1);
     wheel.schedule(0, Instant(100));
     wheel.schedule(0, Instant(5 * SECOND));
@@ -63,7 +63,7 @@ fn a_new_deadline_replaces_the_old_one() {
 }
 
 #[test]
-fn a_deadline_in_the_past_is_due_at_once() {
+fn deadline_in_past_is_due_at_once() {
     let mut wheel = wheel(2);
     wheel.schedule(0, Instant(10 * SECOND));
     wheel.schedule(1, Instant(9 * SECOND));
@@ -75,7 +75,7 @@ fn a_deadline_in_the_past_is_due_at_once() {
 }
 
 #[test]
-fn a_clock_that_goes_back_does_no_harm() {
+fn backward_clock_keeps_deadlines() {
     let mut wheel = wheel(3);
     wheel.schedule(0, Instant(SECOND));
     wheel.schedule(1, Instant(SECOND + 5));
@@ -86,10 +86,10 @@ fn a_clock_that_goes_back_does_no_harm() {
     assert_eq!(wheel.pop_expired(Instant(SECOND + 5)), Some(1));
 }
 
-/// A slot of many entries is moved in shares, and those that are due are not
-/// held up by those that are not.
+/// A slot of many entries is moved in shares, and entries that are not due do not delay those that
+/// are.
 #[test]
-fn no_call_moves_more_than_its_share() {
+fn call_moves_at_most_its_share() {
     let count = 100 * MOVES;
     let mut wheel = wheel(count + 1);
     let base = 7200 * SECOND;
@@ -98,9 +98,9 @@ fn no_call_moves_more_than_its_share() {
     }
     wheel.schedule(count, Instant(base));
     assert_eq!(wheel.next_deadline(), Some(Instant(base)));
-    // The entry that is due was linked last, hence stands first.
+    // The due entry was linked last and is therefore first.
     assert_eq!(wheel.pop_expired(Instant(base)), Some(count));
-    // Its slot's bound is now out of date: the rest is moved, a share a call.
+    // The bound of its slot is now outdated: the rest is moved, one share a call.
     let mut calls = 0;
     while wheel.next_deadline().unwrap() <= Instant(base) {
         assert_eq!(wheel.pop_expired(Instant(base)), None);
@@ -122,7 +122,7 @@ enum Step {
     Schedule(u32, u64),
     Cancel(u32),
     Advance(u64),
-    /// To the next deadline the wheel names.
+    /// Advances to the wheel's next deadline.
     Sleep,
 }
 
@@ -151,9 +151,9 @@ fn step(ids: u32) -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// The wheel against a map of deadlines.
+    /// Compares the wheel with a map of deadlines.
     #[test]
-    fn behaves_like_a_sorted_map(ids in 1..200_u32, steps in prop::collection::vec(step(200), 1..400)) {
+    fn wheel_behaves_like_sorted_map(ids in 1..200_u32, steps in prop::collection::vec(step(200), 1..400)) {
         let mut wheel = wheel(200);
         let mut model = BTreeMap::new();
         let mut now = 0_u64;

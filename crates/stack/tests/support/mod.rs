@@ -1,4 +1,4 @@
-//! Two hosts, the frames between them, and numbers that come again.
+//! Two hosts, the frames between them, and reproducible random numbers.
 
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(crate) const LINK: Capabilities = Capabilities {
     any_thread: true,
 };
 
-/// Frames on their way; there is no room for more than a few at a time.
+/// Frames in flight; there is room for a few at a time.
 #[derive(Default)]
 pub(crate) struct Wire(pub(crate) VecDeque<(Vec<u8>, Offload)>);
 
@@ -37,8 +37,8 @@ impl Transmitter for Wire {
 }
 
 impl Wire {
-    /// Gives a stack all that is on its way. What it leaves to the kernel, if that is beside it,
-    /// is answered by nobody: both hosts' addresses may be the kernel's.
+    /// Delivers all frames in flight to a stack. No stack answers the frames that it leaves to the
+    /// kernel beside it: the kernel may have both hosts' addresses.
     pub(crate) fn deliver(&mut self, stack: &mut Stack, now: Instant) {
         for (bytes, offload) in self.0.drain(..) {
             let (private, rest) = bytes.split_at(bytes.len().min(MIN_PRIVATE));
@@ -53,7 +53,7 @@ impl Wire {
     }
 }
 
-/// Numbers that a seed determines (splitmix64).
+/// Random numbers determined by a seed (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
