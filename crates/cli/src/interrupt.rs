@@ -1,4 +1,4 @@
-//! Ctrl-C: the first asks for an orderly end, the second gets one at once.
+//! Handles Ctrl-C: the first asks for an orderly end, the second ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use signal_hook::flag;
 /// The exit status of a command that was interrupted.
 pub(crate) const STATUS: u8 = 130;
 
-/// A flag that is set by the first of these signals; the second ends the process.
+/// A flag that the first of these signals sets; the second ends the process.
 pub(crate) fn flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

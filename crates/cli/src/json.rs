@@ -1,4 +1,4 @@
-//! JSON for other programs: one document a command, with the name and number of its schema.
+//! JSON for other programs: one document per command, with the name and number of its schema.
 //!
 //! The field `schema` is `toehold/NAME/NUMBER`. A later version may add fields; it raises the number if it changes or
 //! removes one. `docs/json.md` lists the documents.
@@ -8,7 +8,7 @@ use std::io::Write;
 use anyhow::Result;
 use serde::Serialize;
 
-/// A document of a command, beneath the name of its schema.
+/// A document of a command, under the name of its schema.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<'a, T> {
     schema: &'static str,

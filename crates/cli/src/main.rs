@@ -1,4 +1,4 @@
-//! The `toehold` command. A file a subcommand.
+//! The `toehold` command, with a file for each subcommand.
 
 mod bench;
 mod interrupt;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A TCP offload engine in software, and the laboratory that shows what it buys.
+/// A TCP offload engine in software, with a laboratory that measures it
 #[derive(Debug, Parser)]
 #[command(name = "toehold", version = version::LINE, arg_required_else_help = true)]
 #[command(
@@ -52,22 +52,22 @@ enum Command {
     Engine(Engine),
     #[command(flatten)]
     Forward(Forward),
-    /// One process of a measurement; started by measurements, never by hand.
+    /// One process of a measurement; started by measurements only.
     #[command(name = side::NAME, hide = true)]
     Side,
-    /// The other machine's end of a measurement between two; started by measurements, never by hand.
+    /// The other machine's end of a measurement between two; started by measurements only.
     #[command(name = toehold_lab::far::NAME, hide = true)]
     FarSide(side::FarSide),
-    /// Clients of a web server that is measured; started by measurements, never by hand.
+    /// Clients of a web server under measurement; started by measurements only.
     #[command(name = toehold_lab::programs::web::NAME, hide = true)]
     WebClients(side::WebClients),
-    /// Clients of a server with several workers; started by measurements, never by hand.
+    /// Clients of a server with several workers; started by measurements only.
     #[command(name = toehold_lab::programs::workers::NAME, hide = true)]
     WorkersClients(side::WorkersClients),
 }
 
-/// A program on a node. Like [`Engine`] and [`Forward`], it is a set of one command, so that its
-/// command line can be built alone: a user waits for these three at each start.
+/// The `run` command as a set of one command, like [`Engine`] and [`Forward`]. The command line of
+/// each can be built alone, because a user waits for these three at each start.
 #[derive(Debug, Subcommand)]
 enum Run {
     Run(nodes::run::Arguments),
@@ -76,7 +76,7 @@ enum Run {
 /// See [`Run`].
 #[derive(Debug, Subcommand)]
 enum Engine {
-    /// The engine process of a node; started by `up`, never by hand.
+    /// The engine process of a node; started by `up` only.
     #[command(name = nodes::engine::NAME, hide = true)]
     Engine(nodes::engine::Arguments),
 }
@@ -84,12 +84,12 @@ enum Engine {
 /// See [`Run`].
 #[derive(Debug, Subcommand)]
 enum Forward {
-    /// The engine process of an uplink or a device; started by them, never by hand.
+    /// The engine process of an uplink or a device; started by their commands only.
     #[command(name = nodes::forward::NAME, hide = true)]
     Forward(nodes::forward::Arguments),
 }
 
-/// The command line of some commands only, which read and say there what they do in [`Arguments`].
+/// The command line of one set of commands, which describe themselves in [`Arguments`].
 #[derive(Debug, Parser)]
 #[command(name = "toehold", version = version::LINE)]
 struct Alone<C: Subcommand> {
@@ -97,8 +97,8 @@ struct Alone<C: Subcommand> {
     command: C,
 }
 
-/// Reads the command line. To build all commands costs more instructions than the rest of
-/// a program's start together.
+/// Reads the command line. Building all commands would cost more instructions than the rest of a
+/// program's start.
 fn parse(line: &[OsString]) -> Result<Command, clap::Error> {
     fn alone<C: Subcommand>(line: &[OsString]) -> Result<C, clap::Error> {
         Ok(Alone::try_parse_from(line)?.command)
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     let command = match parse(&line) {
         Ok(command) => command,
         Err(said) => {
-            // Help that cannot be written is an error, as any other output.
+            // Help that cannot be written is an error, like any other output.
             let status = u8::try_from(said.exit_code()).unwrap_or(1);
             return ExitCode::from(if said.print().is_ok() { status } else { 1 });
         }
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|error| {
         let is_unread = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
         if error.downcast_ref().is_some_and(is_unread) {
-            // Whoever read the output has read enough, as `head` does.
+            // The reader of the output has closed it, as `head` does.
             return ExitCode::SUCCESS;
         }
         toehold_lab::say(&format!("toehold: {error:#}"));
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// What a command line is answered, or nothing if it is understood.
+    /// The answer to a command line, empty if it is valid.
     fn answer<T>(parsed: Result<T, clap::Error>) -> String {
         parsed.map_or_else(|said| said.to_string(), |_| String::new())
     }

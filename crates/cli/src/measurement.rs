@@ -1,4 +1,4 @@
-//! Carrying plans out, from the lock to the report: the same for every command that does.
+//! Carries plans out, from the lock to the report, for every command that measures.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use toehold_lab::{Lock, Plan, Progress, Runner, say, testbed};
 
 use crate::{interrupt, json, side};
 
-/// Where results go: the same for every experiment.
+/// The destination of results, for every experiment.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Output {
-    /// Directory of results; each run makes a directory of its own in it
+    /// Directory of results; each run makes its own directory in it
     /// [default: $XDG_STATE_HOME/toehold/results, or ~/.local/state/toehold/results]
     #[arg(long, value_name = "DIR", env = "TOEHOLD_RESULTS")]
     out: Option<PathBuf>,
@@ -31,14 +31,14 @@ pub(crate) struct Output {
 /// Schema of one report.
 const REPORT: &str = "toehold/report/1";
 
-/// The document of several reports.
+/// A document with several reports.
 #[derive(Debug, serde::Serialize)]
 struct Reports<'a> {
     reports: &'a [Report],
 }
 
 impl Output {
-    /// Finds out before anything is measured what would fail after it.
+    /// Detects, before the measurement, errors that would occur after it.
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(path) = self.json.iter().flatten().next() {
             check_whole(path).with_context(|| {
@@ -52,12 +52,13 @@ impl Output {
         results(self.out.as_deref())
     }
 
-    /// Whether standard output is for JSON and nothing else.
+    /// Whether standard output carries JSON only.
     pub(crate) fn is_json_only(&self) -> bool {
         matches!(self.json, Some(None))
     }
 
-    /// Writes the reports where `--json` says: one as `toehold/report/1`, several as `toehold/reports/1`.
+    /// Writes the reports to the target of `--json`: one as `toehold/report/1`, several as
+    /// `toehold/reports/1`.
     pub(crate) fn deliver(&self, reports: &[Report]) -> Result<()> {
         match reports {
             [report] => self.deliver_one(REPORT, report),
@@ -65,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Writes what an experiment has found where `--json` says, with the name of its schema.
+    /// Writes the result of an experiment to the target of `--json`, with the name of its schema.
     pub(crate) fn deliver_one<T: serde::Serialize>(&self, schema: &'static str, found: &T) -> Result<()> {
         match &self.json {
             None => Ok(()),
@@ -75,7 +76,7 @@ impl Output {
     }
 }
 
-/// The directory of results: what a person chose, or the usual one.
+/// The directory of results: the user's choice, or the default.
 pub(crate) fn results(chosen: Option<&Path>) -> Result<PathBuf> {
     if let Some(out) = chosen {
         return std::path::absolute(out).context("cannot tell where the results would go");
@@ -91,10 +92,10 @@ pub(crate) fn results(chosen: Option<&Path>) -> Result<PathBuf> {
     Ok(state.join("toehold/results"))
 }
 
-/// Which run it is.
+/// The run to begin or to resume.
 #[derive(Debug, Clone)]
 pub(crate) enum Begin {
-    /// A new one.
+    /// A new run.
     Anew,
     /// The latest interrupted one of the same plan, settings and build; without one, a new one.
     ResumeLatest,
@@ -102,13 +103,14 @@ pub(crate) enum Begin {
     Resume(PathBuf),
 }
 
-/// Waits until nobody else measures on this machine; there is no lock if `stop` is set meanwhile.
+/// Waits until no other measurement runs on this machine. Returns no lock if `stop` is set
+/// meanwhile.
 pub(crate) fn lock(stop: &AtomicBool) -> Result<Option<Lock>> {
     let waiting = || say("another measurement runs on this machine; waiting for its end (Ctrl-C gives up)");
     Lock::acquire(stop, waiting).context("cannot tell whether another measurement runs")
 }
 
-/// Carries a plan out, or goes on with it. Whoever calls holds the lock.
+/// Carries a plan out, or resumes it. The caller holds the lock.
 pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBool) -> Result<Report> {
     plan.check(testbed::ALL)?;
     let met = plan.settings.far.as_ref().map(Far::meet);
@@ -162,7 +164,7 @@ pub(crate) fn measure(plan: Plan, results: &Path, begin: &Begin, stop: &AtomicBo
     Ok(report)
 }
 
-/// Prints it for a person.
+/// Prints a report for a person.
 pub(crate) fn show(report: &Report) -> Result<()> {
     let terminal = console::Term::stdout();
     let look = Look {
@@ -173,7 +175,7 @@ pub(crate) fn show(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Whether everything was measured that was to be.
+/// The exit status: success if everything was measured.
 pub(crate) fn status(reports: &[Report]) -> ExitCode {
     let is_sound = |report: &Report| {
         report.failures.is_empty() && report.candidates.values().any(|fate| fate.measured > 0)

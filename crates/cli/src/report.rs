@@ -1,4 +1,4 @@
-//! `toehold report`: what runs found, as a page, as Markdown, as pictures.
+//! `toehold report`: the findings of runs as a page, as Markdown, or as pictures.
 
 use std::fs;
 use std::io::Write;
@@ -12,36 +12,38 @@ use toehold_lab::say;
 
 use crate::measurement;
 
-/// The page's file unless told otherwise.
+/// The default file of the page.
 const PAGE: &str = "report.html";
 
-/// Makes a page of one or more runs: findings, charts, tables, raw data, in one file that works offline.
+/// Make a page of one or more runs: findings, charts, tables, raw data, in one file that works
+/// offline
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  toehold report\n  toehold report results/2026-11-21T10-15-00Z-sockets --out sockets.html\n  toehold report --markdown -"
 )]
 pub(crate) struct Arguments {
-    /// Directories of runs, in the order of the page; interrupted ones too [default: the latest run]
+    /// Directories of runs, in the order of the page; also interrupted ones [default: the latest
+    /// run]
     #[arg(value_name = "RUN_DIR")]
     runs: Vec<PathBuf>,
 
-    /// Where the page goes [default: report.html, unless only other forms are asked for]
+    /// File of the page [default: report.html, unless only other forms are asked for]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Also as Markdown, for pasting; `-` prints it
+    /// Also write Markdown, for pasting; `-` prints it
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Also the charts as SVG for slides, a file each
+    /// Also write the charts as SVG for slides, a file each
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
-    /// Also the charts as PNG for slides, a file each
+    /// Also write the charts as PNG for slides, a file each
     #[arg(long, value_name = "DIR")]
     png: Option<PathBuf>,
 
-    /// Where runs lie, for the latest one
+    /// Directory of runs, for the latest one
     /// [default: $XDG_STATE_HOME/toehold/results, or ~/.local/state/toehold/results]
     #[arg(long, value_name = "DIR", env = "TOEHOLD_RESULTS")]
     results: Option<PathBuf>,
@@ -87,7 +89,7 @@ fn latest(results: Option<&Path>) -> Result<PathBuf> {
         Err(error) => Err(error),
     };
     let entries = entries.with_context(|| format!("cannot read {}", results.display()))?;
-    // Their names begin with the time.
+    // The names of runs begin with the time.
     let runs = entries.into_iter().map(|entry| entry.path());
     let runs = runs.filter(|path| path.join("run.json").is_file());
     runs.max().ok_or_else(|| {
@@ -98,7 +100,7 @@ fn latest(results: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// A file for each chart; with several runs, their numbers tell them apart.
+/// Writes a file for each chart; with several runs, file names begin with the run's number.
 fn write_pictures(
     runs: &[Saved],
     directory: &Path,
@@ -114,7 +116,7 @@ fn write_pictures(
             String::new()
         };
         for picture in report::pictures(run) {
-            // Read from a file: an experiment's name may be a path by now.
+            // The name comes from a file, and may contain a path.
             let name = format!("{number}{experiment}-{}.{ending}", picture.name).replace('/', "-");
             write(&directory.join(name), &bytes(&picture)?)?;
         }
@@ -129,7 +131,7 @@ fn print(text: &str) -> Result<()> {
         .context("cannot print the report")
 }
 
-/// All of it or nothing.
+/// Writes the whole file or nothing.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write_whole(path, bytes).with_context(|| format!("cannot write {}: name another file", path.display()))
 }

@@ -1,4 +1,4 @@
-//! The hidden commands that a measurement's processes run.
+//! The hidden commands of a measurement's processes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 use toehold_lab::programs::{web, workers};
 use toehold_lab::{Launcher, far, side, testbed};
 
-/// Its name on the command line.
+/// The command's name on the command line.
 pub(crate) const NAME: &str = "lab-side";
 
-/// Becomes a side of whatever the runner says.
+/// Runs a side, as the runner tells it.
 pub(crate) fn run() -> ExitCode {
     side::main(testbed::ALL)
 }
 
-/// Starts this program again as a side.
+/// A launcher that starts this program again as a side.
 pub(crate) fn launcher() -> Result<Launcher> {
     Ok(Launcher {
         program: program()?,
@@ -23,19 +23,19 @@ pub(crate) fn launcher() -> Result<Launcher> {
     })
 }
 
-/// This program, to start it again.
+/// The path of this program, to start it again.
 pub(crate) fn program() -> Result<PathBuf> {
-    // The link and not what it points at: it goes on leading to this very program
-    // when the file has been replaced by a new build meanwhile.
+    // The link itself, not its target: it still leads to this program after a new build has
+    // replaced the file.
     let program = "/proc/self/exe";
     std::fs::metadata(program).context("cannot find this program again (is /proc mounted?)")?;
     Ok(program.into())
 }
 
-/// What the other machine of a measurement is told.
+/// Arguments of the other machine's end of a measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FarSide {
-    /// Say what machine it is
+    /// Print facts about the machine
     #[arg(long)]
     about: bool,
 }
@@ -51,12 +51,12 @@ impl FarSide {
     }
 }
 
-/// What clients of a web server are told.
+/// Arguments of the clients of a web server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WebClients {
-    /// A file that says what they do
+    /// File with the order for the clients
     order: PathBuf,
-    /// Where the server is
+    /// Address of the server
     address: std::net::SocketAddr,
     /// The server's process group
     server: u32,
@@ -68,12 +68,12 @@ impl WebClients {
     }
 }
 
-/// What clients of a server with several workers are told.
+/// Arguments of the clients of a server with several workers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorkersClients {
-    /// A file that says what they do
+    /// File with the order for the clients
     order: PathBuf,
-    /// Where the server is
+    /// Address of the server
     address: workers::ServerAddress,
 }
 

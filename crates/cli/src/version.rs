@@ -1,4 +1,4 @@
-//! `toehold version`: what this program is built from.
+//! `toehold version`: the build of this program.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use toehold_lab::host::Build;
 
 use crate::json;
 
-/// What `toehold --version` says behind the name.
+/// The version that `toehold --version` prints behind the name.
 pub(crate) const LINE: &str = env!("CARGO_PKG_VERSION");
 
-/// Says what this program is built from.
+/// Show the build of this program
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  toehold version --json")]
 pub(crate) struct Arguments {
-    /// As JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

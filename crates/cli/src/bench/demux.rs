@@ -1,4 +1,4 @@
-//! `toehold bench demux`: what finding a connection costs, by strategy.
+//! `toehold bench demux`: the cost of finding a connection, by strategy.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -26,13 +26,13 @@ const SCHEMA: &str = "toehold/bench-demux/1";
 /// Schema of the report of `--attacks`.
 const ATTACKS_SCHEMA: &str = "toehold/bench-demux-attacks/1";
 
-/// What finding a connection costs: the strategies of McKenney and Dove's paper, and ours
+/// Measure the cost of finding a connection: the strategies of McKenney and Dove's paper, and ours
 ///
-/// First the paper's numbers and figures, each beside the equations and a simulation that runs
-/// the strategies' code: protocol control blocks examined, which depend on no machine. Then
-/// nanoseconds a look-up on this machine, of all strategies, of hash maps, of DPDK's rte_hash if
-/// it is installed (Debian's package librte-hash23), and of as many cache lines as a look-up
-/// cannot do without: in turn in every round.
+/// The first part reproduces the paper's numbers and figures, beside the equations and a simulation
+/// that runs the strategies' code. It counts protocol control blocks examined, which depend on no
+/// machine. The second part measures nanoseconds per look-up on this machine. Every round measures
+/// all strategies, hash maps, and DPDK's rte_hash if it is installed (Debian's package
+/// librte-hash23). A floor reads as many cache lines as any look-up must.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench demux --quick
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     connections: Vec<u32>,
 
-    /// What is looked up [default: all; quick: tpca,misses]
+    /// Traffic to look up [default: all; quick: tpca,misses]
     #[arg(long, value_delimiter = ',', value_name = "TRAFFIC,…")]
     traffic: Vec<Traffic>,
 
@@ -56,8 +56,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// What somebody can do who chooses connections or segments, in place of the rest: with so
-    /// many connections
+    /// Measure the effect of attackers that choose connections or segments instead, with this many
+    /// connections
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1048576",
         value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
     attacks: Option<u32>,
@@ -73,13 +73,13 @@ pub(super) struct Arguments {
 /// Kinds of traffic, by the names on the command line.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Traffic {
-    /// Users of TPC/A who wait for 0.2 s
+    /// Users of TPC/A with a response time of 0.2 s
     Tpca,
     /// Trains of 16 segments
     Trains,
     /// Few connections have most segments
     Zipf,
-    /// Connections that there are not
+    /// Look-ups of unknown connections
     Misses,
     /// A connection comes and goes for eight look-ups
     Churn,
@@ -107,17 +107,17 @@ struct Report {
     figure_4: Vec<Entered>,
     figure_9: Vec<Point>,
     times: Vec<Times>,
-    /// The same in one thread and in two at once.
+    /// Results with one thread and with two threads at once.
     threads: Vec<Threads>,
     growth: Vec<Growth>,
     /// Time a look-up of the flow table as a multiple of each other candidate's, by
     /// `TRAFFIC_CONNECTIONS/flow-table/CANDIDATE`: the median of the rounds' ratios.
     ratios: BTreeMap<String, Estimate>,
-    /// Candidates that this machine does not have, and why.
+    /// Candidates that are missing on this machine, with the reason.
     missing: BTreeMap<String, String>,
 }
 
-/// A round, as it is kept.
+/// A round, as saved.
 #[derive(Debug, Serialize)]
 struct Round<'a> {
     connections: u32,
@@ -130,7 +130,7 @@ struct Round<'a> {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = &arguments.output;
     output.check()?;
-    // An interrupt ends it at once: nothing is half done.
+    // An interrupt ends the run at once: there is no partial state.
     let Some(_lock) = super::lock(&AtomicBool::new(false))? else {
         return Ok(ExitCode::FAILURE);
     };
@@ -193,7 +193,7 @@ fn measure(arguments: &Arguments, plan: &Plan) -> Report {
     }
 }
 
-/// How the flow table compares with each other candidate, round by round.
+/// The ratios of the flow table to each other candidate, round by round.
 fn ratios(times: &[Times]) -> BTreeMap<String, Estimate> {
     let own = Candidate::OWN.name();
     let mut ratios = BTreeMap::new();
@@ -212,7 +212,7 @@ fn ratios(times: &[Times]) -> BTreeMap<String, Estimate> {
     ratios
 }
 
-/// All that was timed, one by one.
+/// All timed rounds, one by one.
 fn rounds(report: &Report) -> impl Iterator<Item = Round<'_>> {
     let alone = report.times.iter().flat_map(|times| {
         times.rounds_ns.iter().map(|&ns| Round {

@@ -1,4 +1,4 @@
-//! `toehold bench ethernet`: interfaces of the kernel whose frames Toehold carries.
+//! `toehold bench ethernet`: kernel interfaces whose frames Toehold carries.
 
 use std::process::ExitCode;
 
@@ -10,12 +10,12 @@ use toehold_lab::{Size, testbed};
 use super::Output;
 use super::measuring::{Measuring, Usual};
 
-/// The kernel's TCP over message queues (ETHOM), over UDP (ETHOS), and over veth
+/// Measure the kernel's TCP over message queues (ETHOM), over UDP (ETHOS), and over veth
 ///
-/// Two programs in network namespaces of their own, each pinned to a core, exchange
-/// messages through the kernel's TCP. What carries their interface's frames is one more
-/// process on each program's core, as `toehold device` starts one; with veth there is
-/// none. Processor time is the program's, without that process's.
+/// Two programs in network namespaces of their own, each pinned to a core, exchange messages
+/// through the kernel's TCP. One more process on each program's core carries the frames of its
+/// interface, as `toehold device` starts it. The veth candidate has no such process. Processor time
+/// is the program's alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench ethernet --quick

@@ -10,19 +10,20 @@ use toehold_lab::testbed;
 use super::Output;
 use super::measuring::{Measuring, Usual};
 
-/// How long it takes until a stream goes as fast as it will, and how long it counts then, in
-/// milliseconds: many round trips.
+/// Time until a stream reaches its full rate, and duration of the measurement, in milliseconds:
+/// many round trips.
 const SPANS: [u64; 2] = [2_000, 4_000];
 const QUICK_SPANS: [u64; 2] = [2_000, 2_000];
-/// What waits in buffers may have to go through a path that loses much, in milliseconds.
+/// Time for buffered data to cross a path with heavy loss, in milliseconds.
 const PATIENCE: u64 = 60_000;
-/// What Toehold uses too.
+/// The congestion control of the kernel: Toehold uses it too.
 const CONGESTION: &str = "cubic";
 
-/// Toehold's TCP and the kernel's as peers, where frames are lost, late, twice, or in disorder
+/// Measure Toehold's TCP and the kernel's as peers, over paths that lose, delay, repeat or reorder
+/// frames
 ///
-/// A stream between two network namespaces whose frames Toehold carries, with faults on the
-/// way, by a seed. One end of it is Toehold's TCP, or none: what that gets is the measure.
+/// A stream runs between two network namespaces, and Toehold carries its frames. A seed determines
+/// the faults on the path. Toehold's TCP is at one end, or at none; the result is its throughput.
 /// All use CUBIC. Every frame is one segment.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -1,42 +1,42 @@
-//! How measurements are taken: the same for every experiment.
+//! Options of measurements, shared by all experiments.
 
 use anyhow::{Result, bail};
 use toehold_lab::experiment::Options;
 use toehold_lab::testbed::Candidate;
 use toehold_lab::{Settings, Size, host};
 
-/// What a person may choose.
+/// The user's choices.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measuring {
     /// Few sizes and short measurements: a minute or so
     #[arg(long)]
     pub(super) quick: bool,
 
-    /// How often everything is measured [default: 9; quick: 5]
+    /// Number of rounds [default: 9; quick: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// How long each measurement takes, in milliseconds [default: 250; quick: 80]
+    /// Duration of each measurement, in milliseconds [default: 250; quick: 80]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(super) span: Option<u64>,
 
-    /// Decides the order within each round [default: another one each time]
+    /// Seed of the order within each round [default: different each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// The cores of the server's and the client's process [default: the first two]
+    /// Cores of the server's and the client's process [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
     cores: Option<Vec<usize>>,
 }
 
-/// Sizes of messages when none are chosen.
+/// Sizes of messages if the user chooses none.
 pub(super) struct Usual {
     pub(super) full: &'static [&'static str],
     pub(super) quick: &'static [&'static str],
 }
 
 impl Measuring {
-    /// What an experiment with these candidates is to do; nothing chosen stands for all.
+    /// The options of an experiment with these candidates; an empty choice means all.
     pub(super) fn options(
         &self,
         sizes: Vec<Size>,
@@ -78,12 +78,12 @@ impl Measuring {
     }
 }
 
-/// What decides the order: what a person chose, or another number each time.
+/// The seed of the order: the user's choice, or a different number each time.
 pub(crate) fn seed(chosen: Option<u64>) -> u64 {
     chosen.unwrap_or_else(|| u64::from(std::process::id()) ^ clock())
 }
 
-/// Nanoseconds of the current second: different in runs that follow one another.
+/// Nanoseconds of the current second, which differ between successive runs.
 fn clock() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| u64::from(now.subsec_nanos()))

@@ -1,4 +1,4 @@
-//! `toehold bench`: measurements. A file an experiment; this one carries them out.
+//! `toehold bench`: measurements, with a file for each experiment. This file carries them out.
 
 mod demux;
 mod ethernet;
@@ -20,7 +20,7 @@ use crate::measurement::{self, Begin, Output, lock};
 
 pub(crate) use measuring::{cores, seed};
 
-/// Measures stacks beside one another on this machine.
+/// Compare stacks on this machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  toehold bench sockets --quick")]
 pub(crate) struct Arguments {
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Runs a plan from the lock to the report. Fails if nothing could be measured.
+/// Runs a plan, from the lock to the report. Fails if no candidate could be measured.
 fn carry_out(plan: Plan, output: &Output) -> Result<ExitCode> {
     plan.check(testbed::ALL)?;
     output.check()?;

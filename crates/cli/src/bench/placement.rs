@@ -1,4 +1,4 @@
-//! `toehold bench placement`: what it costs where a node's stack runs.
+//! `toehold bench placement`: the costs of the placements of a node's stack.
 
 use std::process::ExitCode;
 
@@ -10,18 +10,17 @@ use toehold_lab::testbed;
 use super::Output;
 use super::measuring::{Measuring, Usual};
 
-/// A stack of one's own, a node's that programs attach to, and the kernel's
+/// Compare a private stack, a node's stack that programs attach to, and the kernel's
 ///
-/// Two programs, each pinned to a core, exchange messages. Each is attached to a node
-/// of its own, whose engine is one more process on the program's core, or has a stack
-/// for itself. Processor time is the program's, without its engine's, except where
-/// nodes are idle.
+/// Two programs, each pinned to a core, exchange messages. Each has a private stack, or is attached
+/// to a node of its own. The node's engine is one more process on the program's core. Processor
+/// time is the program's, without its engine's, except for idle nodes.
 ///
-/// Measured are latency, wake-ups, bulk, connections; how long bytes stay
-/// unacknowledged while their receiver computes (ack); what idle nodes use (idle); 16
-/// nodes in pairs on both cores at once (pingpong); what a stream leaves of its
-/// receiver's core to a computing loop (availability); and how long traffic pauses
-/// while placements change (pause).
+/// It measures latency, wake-ups, bulk transfers and connections. `ack` is the time for which bytes
+/// stay unacknowledged while their receiver computes. `idle` is the use of idle nodes. `pingpong`
+/// runs 16 nodes in pairs on both cores at once. `availability` is the share of the receiver's core
+/// that a stream leaves to a computing loop. `pause` is the pause of traffic while placements
+/// change.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench placement --quick
@@ -35,7 +34,7 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
     candidates: Vec<String>,
 
-    /// Measure what begins with these names only [default: everything]
+    /// Measure only rows whose names begin with these [default: everything]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = placement::KINDS)]
     only: Vec<String>,
 

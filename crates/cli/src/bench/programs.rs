@@ -1,4 +1,4 @@
-//! `toehold bench programs`: programs that know nothing of Toehold.
+//! `toehold bench programs`: unmodified programs.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -16,12 +16,13 @@ use crate::{interrupt, json};
 /// Schema of the report.
 const SCHEMA: &str = "toehold/bench-programs/1";
 
-/// Programs as they are on two nodes, beside themselves over the kernel's TCP
+/// Compare unmodified programs on two nodes with the same programs over the kernel's TCP
 ///
-/// NetPIPE, sockperf, iperf3, redis and nginx: the server on one core, the client on
-/// another, over veth between two network namespaces and with `toehold run` on two nodes,
-/// in turn. And what the library costs a program that has no sockets. It takes root, for
-/// the namespaces; a row whose programs are missing says which package brings them.
+/// The programs are NetPIPE, sockperf, iperf3, redis and nginx, with the server on one core and the
+/// client on another. They run in turn over veth between two network namespaces, and with `toehold
+/// run` on two nodes. One more row measures the cost of the library in a program without sockets.
+/// The command needs root, for the namespaces. A row whose programs are missing names the package
+/// that has them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench programs --quick
@@ -38,19 +39,19 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
     rows: Vec<String>,
 
-    /// How often everything is measured [default: 9; quick: 5]
+    /// Number of rounds [default: 9; quick: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// How long each measurement takes, in seconds [default: 3; quick: 1]
+    /// Duration of each measurement, in seconds [default: 3; quick: 1]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=60))]
     span: Option<u32>,
 
-    /// Decides the order within each round [default: another one each time]
+    /// Seed of the order within each round [default: different each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// The cores of the server and the client [default: the first two]
+    /// Cores of the server and the client [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
     cores: Option<Vec<usize>>,
 

@@ -1,4 +1,4 @@
-//! `toehold bench sockets`: what a program sees through a stream socket.
+//! `toehold bench sockets`: stream sockets as a program sees them.
 
 use std::process::ExitCode;
 
@@ -10,11 +10,11 @@ use toehold_lab::{Size, testbed};
 use super::Output;
 use super::measuring::{Measuring, Usual};
 
-/// Latency, throughput, CPU use and connection rate of stream sockets
+/// Compare latency, throughput, CPU use and connection rate of stream sockets
 ///
-/// Two processes, each pinned to a core, exchange messages: in turn over each
-/// candidate, every round in a new order. Ratios are taken round by round, so
-/// that a change of the machine's speed does not look like a difference.
+/// Two processes, each pinned to a core, exchange messages over each candidate in turn, in a new
+/// order every round. Ratios are computed within a round, so that a change of the machine's speed
+/// does not look like a difference.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench sockets --quick

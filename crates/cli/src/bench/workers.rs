@@ -12,13 +12,13 @@ use toehold_lab::{Settings, testbed};
 use super::Output;
 use super::measuring::{cores, seed};
 
-/// Programs with several workers, over nodes, the kernel and Unix sockets
+/// Compare programs with several workers over nodes, the kernel and Unix sockets
 ///
-/// nginx, PostgreSQL, MariaDB, Redis, memcached, php-fpm, Varnish, and a small program for each
-/// kind of concurrency. Neither servers nor clients are pinned: all run on every core that this
-/// command may run on. The report begins with the lowest ratio to the kernel's loopback. It takes
-/// root, for network namespaces; a program that is missing is a row that says which package
-/// brings it. docs/workers.md describes the programs.
+/// The programs are nginx, PostgreSQL, MariaDB, Redis, memcached, php-fpm, Varnish, and a small
+/// program for each kind of concurrency. Neither servers nor clients are pinned: all run on every
+/// core that this command may run on. The report begins with the lowest ratio to the kernel's
+/// loopback. The command needs root, for network namespaces. The row of a missing program names the
+/// package that has it. docs/workers.md describes the programs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold bench workers --quick
@@ -28,7 +28,7 @@ use super::measuring::{cores, seed};
 
 Exit status: 0, or 1 if a candidate failed, or 130 if interrupted.")]
 pub(super) struct Arguments {
-    /// A combination of each program, over nodes and the kernel's loopback: some five minutes
+    /// One combination of each program, over nodes and the kernel's loopback: some five minutes
     #[arg(long)]
     quick: bool,
 
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = programs())]
     programs: Vec<String>,
 
-    /// Workers of each program, as far as it has some to choose [default: 4; quick: 2]
+    /// Workers of each program, if it has a choice [default: 4; quick: 2]
     #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: Vec<u8>,
 
@@ -44,23 +44,23 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = clap::value_parser!(u8).range(1..=64))]
     clients: Vec<u8>,
 
-    /// Busy loops beside them [default: 0,2; quick: 0]
+    /// Busy loops that run at the same time [default: 0,2; quick: 0]
     #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = clap::value_parser!(u8).range(0..=64))]
     loops: Vec<u8>,
 
-    /// What carries them, in the order of the columns [default: all; quick: toehold,kernel-loopback]
+    /// Candidates, in the order of the columns [default: all; quick: toehold,kernel-loopback]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
     candidates: Vec<String>,
 
-    /// How often everything is measured [default: 9; quick: 3]
+    /// Number of rounds [default: 9; quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// How long each measurement takes, in seconds [default: 2; quick: 1]
+    /// Duration of each measurement, in seconds [default: 2; quick: 1]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=60))]
     span: Option<u32>,
 
-    /// Decides the order within each round [default: another one each time]
+    /// Seed of the order within each round [default: different each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -68,7 +68,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// Candidates of the short form.
+/// Candidates of `--quick`.
 const QUICK: [&str; 2] = ["toehold", "kernel-loopback"];
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {

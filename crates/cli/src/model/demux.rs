@@ -1,4 +1,4 @@
-//! `toehold model demux`: what finding a connection costs by the equations of the paper.
+//! `toehold model demux`: the cost of finding a connection by the equations of the paper.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,12 +12,12 @@ use toehold_demux_lab::model::{
 use crate::json;
 use crate::nodes::table;
 
-/// What finding a connection costs: the equations of McKenney and Dove's paper
+/// Compute the cost of finding a connection with the equations of McKenney and Dove's paper
 ///
-/// The workload is TPC/A's: users think, enter a transaction, and wait for its result. All
-/// figures are protocol control blocks examined for a segment at the server, unless they say
-/// otherwise. What the paper prints, what it should print, and what a closed loop of users
-/// gives, who enter nothing while they wait, stand beside one another.
+/// The workload is TPC/A's: users think, enter a transaction, and wait for its result. All figures
+/// are protocol control blocks examined for a segment at the server, unless stated otherwise. Each
+/// line compares what the paper prints, what it should print, and the result of a closed loop. In a
+/// closed loop, users enter no transaction while they wait.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold model demux --users 2000 --chains 19
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line of the table: what it is, and how it is got from a model.
+/// A line of the table: its name, and its value in a model.
 type Line = (&'static str, fn(&Model) -> f64);
 
 const LINES: &[Line] = &[
@@ -171,7 +171,7 @@ fn show(report: &Report) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Five digits, or what tells a small value from none.
+/// Five digits, or enough to distinguish a small value from zero.
 fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

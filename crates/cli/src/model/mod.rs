@@ -1,4 +1,4 @@
-//! `toehold model`: what theory says. A file a paper.
+//! `toehold model`: results of theory, with a file for each paper.
 
 mod demux;
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Works out what the papers' equations give.
+/// Compute the results of the papers' equations
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  toehold model demux --users 2000 --chains 19")]
 pub(crate) struct Arguments {

@@ -1,16 +1,16 @@
-//! How frames are taken from an interface of the kernel, as the command line says it.
+//! Access to frames of a kernel interface, as chosen on the command line.
 
 use clap::ValueEnum;
 use toehold_node::uplink;
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct Access {
-    /// How frames are taken from the interface
+    /// Access to the frames of the interface
     #[arg(long, value_name = "HOW", default_value = "best", conflicts_with = "udp")]
     pub(super) xdp: Xdp,
 
-    /// Queues of the interface that AF_XDP is used for, from the first one on; what comes to
-    /// others takes the way of --xdp off [default: all, 16 at most]
+    /// Number of the interface's queues that use AF_XDP, from the first one on. Other queues use a
+    /// packet socket, as with --xdp off [default: all, 16 at most]
     #[arg(long, value_name = "NUMBER", conflicts_with = "udp",
         value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(super) queues: Option<u32>,
@@ -18,14 +18,14 @@ pub(super) struct Access {
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub(super) enum Xdp {
-    /// As zero-copy, or else as off: with copies, streams are faster over a packet socket
+    /// Zero-copy if possible, otherwise off: with copies, streams are faster over a packet socket
     #[default]
     Best,
-    /// AF_XDP, where the interface reads and writes frames where they lie
+    /// AF_XDP, if the interface reads and writes frames in place
     ZeroCopy,
-    /// AF_XDP, where its driver copies them
+    /// AF_XDP, if its driver copies frames
     Copy,
-    /// AF_XDP, where the kernel copies them, whatever the driver
+    /// AF_XDP with copies by the kernel, for any driver
     Generic,
     /// A packet socket
     Off,

@@ -18,20 +18,19 @@ use self::drain::Drain;
 use super::{Within, positive_span};
 use crate::{interrupt, json};
 
-/// How often a wait looks whether it was interrupted: a signal that comes just
-/// before it is noticed then.
+/// Interval at which a wait checks for interrupts. A signal just before the wait is noticed then.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Pause before the node is asked again whether a file is complete.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// A file that takes longer than this to be complete is told of.
+/// The user is told of a file that takes longer than this to complete.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Records a node's frames in a pcapng file, as Wireshark and tshark read it
+/// Record a node's frames in a pcapng file, for Wireshark and tshark
 ///
-/// Until Ctrl-C, or for a while. The traffic is not held up; frames that the
-/// file does not keep up with are missing in it, and counted.
+/// The capture runs until Ctrl-C, or for a given time. It does not delay the traffic. Frames that
+/// the file cannot keep up with are missing in it, and counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold capture web -w web.pcapng --duration 10s
@@ -40,22 +39,22 @@ pub(crate) struct Arguments {
     /// Name of the node
     node: String,
 
-    /// The file, replacing what is there; - is standard output
+    /// The file, which is overwritten; - is standard output
     #[arg(short, long = "write", value_name = "FILE")]
     write: PathBuf,
 
     #[command(flatten)]
     within: Within,
 
-    /// How long [default: until Ctrl-C]
+    /// Duration [default: until Ctrl-C]
     #[arg(long, value_name = "SPAN", value_parser = positive_span)]
     duration: Option<Duration>,
 
-    /// Bytes kept of each frame
+    /// Bytes of each frame to keep
     #[arg(long, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(64..=262_144))]
     snap_len: u32,
 
-    /// Say as JSON what became of the frames
+    /// Print the numbers of frames as JSON
     #[arg(long)]
     json: bool,
 }
@@ -87,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let summary = end(&mut node, &drain, arguments)?;
     match drain.finish() {
-        // The reader of standard output has had enough, as `head` does.
+        // The reader of standard output has closed it, as `head` does.
         Err(error) if is_stdout(&arguments.write) && error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written.with_context(|| cannot_write(arguments))?,
     }
@@ -116,16 +115,17 @@ fn open(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What ends a capture.
+/// The reasons for the end of a capture.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The user, the time, the reader of standard output, or a write that failed.
+    /// The user, the time, the reader of standard output, or a failed write.
     Asked,
-    /// The node's own end.
+    /// The end of the node.
     Node,
 }
 
-/// Waits for the end of the time, of the node, of this command, of the output's reader, or of the file's room.
+/// Waits for the end of the time, of the node, of this command, of the output's reader, or of the
+/// file's room.
 fn wait(node: &Connection, drain: &Drain, arguments: &Arguments, stop: &AtomicBool) -> Result<End> {
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
     let piped = is_stdout(&arguments.write);
@@ -143,7 +143,7 @@ fn wait(node: &Connection, drain: &Drain, arguments: &Arguments, stop: &AtomicBo
     Ok(End::Asked)
 }
 
-/// Ends the capture, and waits until the node has written everything. Another Ctrl-C does not wait.
+/// Ends the capture, and waits until the node has written everything. Another Ctrl-C ends the wait.
 fn end(node: &mut Connection, drain: &Drain, arguments: &Arguments) -> Result<CaptureSummary> {
     let began = Instant::now();
     let mut said = false;
@@ -163,7 +163,7 @@ fn end(node: &mut Connection, drain: &Drain, arguments: &Arguments) -> Result<Ca
     }
 }
 
-/// Whether standard output is a pipe that nobody reads any more.
+/// Whether standard output is a pipe whose reader has closed it.
 fn is_unread() -> bool {
     let stdout = io::stdout();
     let mut state = [PollFd::new(&stdout, PollFlags::empty())];

@@ -1,4 +1,4 @@
-//! `toehold device`: an interface of the kernel on a fabric, or straight to other hosts or
+//! `toehold device`: a kernel interface on a fabric, or connected directly to other hosts or
 //! machines.
 
 use std::process::ExitCode;
@@ -10,13 +10,13 @@ use super::access::Access;
 use super::forward::{self, Ends, Hosts, Memory, Start};
 use super::settings::{Chosen, OfDevices};
 
-/// Makes an interface of the kernel, on the fabric or straight to others
+/// Create a kernel interface, on the fabric or connected directly to other hosts
 ///
-/// Without --udp and --segment the interface is a member of the fabric: the kernel's
-/// programs and the fabric's nodes reach one another. With --udp it leads to the same
-/// interface on other hosts, with --segment to those in other machines that map the same
-/// memory, and not to the fabric, which then only gives it its name and addresses. It
-/// lasts until `toehold down`. Takes CAP_NET_ADMIN.
+/// Without --udp and --segment the interface is a member of the fabric: the kernel's programs and
+/// the fabric's nodes reach one another. With --udp it leads to the same interface on other hosts.
+/// With --segment it leads to those in other machines that map the same memory. In both cases it
+/// does not lead to the fabric, which only gives it its name and addresses. It lasts until `toehold
+/// down`. The command needs CAP_NET_ADMIN.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold device toe0
@@ -30,23 +30,23 @@ use super::settings::{Chosen, OfDevices};
 
 Exit status: 0, or 1 if it could not be started.")]
 pub(crate) struct Arguments {
-    /// The interface's name, and the member's in the fabric
+    /// The interface's name, which is also its name in the fabric
     #[arg(value_name = "INTERFACE")]
     interface: String,
 
-    /// The network namespace to make it in: a name of `ip netns`, or a file
+    /// The network namespace for it: a name of `ip netns`, or a file
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     netns: Option<String>,
 
-    /// Others are behind it, since it is a port of a bridge: it has no address, and is
-    /// a gateway of the fabric. Between several such ports everything passes, so that their
-    /// bridges are one network; where there is another way, use a spanning tree
+    /// The interface is a port of a bridge, with other hosts behind it. It has no address, and is a
+    /// gateway of the fabric. Several such ports pass all frames between them, so that their
+    /// bridges form one network. If there is another path, use a spanning tree
     #[arg(long)]
     bridged: bool,
 
-    /// Queues of the interface, each served by a thread of its own, among which flows are
-    /// shared out. With --udp each has a port, from the named one on, and with --segment a
-    /// part of the memory: all ends have to have as many then
+    /// Queues of the interface, each served by a thread of its own; flows are distributed among
+    /// them. With --udp each queue has a port, from the given one on. With --segment each has a
+    /// part of the memory. All ends must then have the same number
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(1..=16))]
     queues: u8,

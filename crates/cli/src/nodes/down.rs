@@ -9,10 +9,10 @@ use toehold_node::fabric::Fabric;
 
 use super::{Within, span};
 
-/// Ends nodes
+/// End nodes
 ///
-/// What their programs have written and closed is delivered first, for the time
-/// that their setting `drain` allows; all other connections are reset.
+/// Data that programs have written and closed are delivered first, within the time of the setting
+/// `drain`. All other connections are reset.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold down web
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "nodes")]
     all: bool,
 
-    /// How long to wait for the end of each
+    /// Time to wait for the end of each node
     #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = span)]
     wait: Duration,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     if arguments.all {
-        // What others have begun meanwhile stays.
+        // Nodes started in the meantime stay.
         fabric.remove_if_empty()?;
     }
     Ok(status)

@@ -1,4 +1,4 @@
-//! The hidden command that is a node's engine process.
+//! The hidden command that runs a node's engine process.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,13 @@ use toehold_node::engine::{self, Lifetime, Seat};
 use toehold_node::fabric::Fabric;
 use toehold_node::kernel;
 
-/// What makes the node that an engine process serves.
+/// The node that an engine process serves.
 pub(super) use toehold_node::engine::StackHost as Node;
 
 use super::Within;
 use super::settings::Settings;
 
-/// Its name on the command line.
+/// The command's name on the command line.
 pub(crate) const NAME: &str = "engine";
 
 #[derive(Debug, clap::Args)]
@@ -27,15 +27,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     network: Vec<IpNet>,
 
-    /// End when nobody uses the node any more.
+    /// End when no process uses the node any more.
     #[arg(long)]
     while_used: bool,
 
-    /// The standard input is the node's end of its first keeper; the inode of the other one.
+    /// Standard input is the node's end of its first keeper; the inode of the other end.
     #[arg(long)]
     kept: Option<u64>,
 
-    /// Make a network namespace first.
+    /// Create a network namespace first.
     #[arg(long)]
     own_network: bool,
 

@@ -1,5 +1,5 @@
-//! The hidden command that forwards frames between a fabric and what is beyond it, and what
-//! the commands that start one have in common.
+//! The hidden command that forwards frames between a fabric and networks beyond it, and the shared
+//! parts of the commands that start it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,17 +24,17 @@ use super::settings::{Chosen, OfDevices};
 use super::{Within, up};
 use crate::side;
 
-/// Its name on the command line.
+/// The command's name on the command line.
 pub(crate) const NAME: &str = "forward";
 
-/// Bytes of a file with peers, at most.
+/// Most bytes of a file with peers.
 const MAX_PEERS_FILE: u64 = 1 << 20;
-/// Bytes of a file with a key, at most: its digits, and the end of their line.
+/// Most bytes of a file with a key: its digits and a line break.
 const MAX_KEY_FILE: u64 = 128;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Its name
+    /// Name of the member
     node: String,
 
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     settings: Chosen<OfDevices>,
 }
 
-/// What is joined, as it is handed on to the engine process.
+/// The ends to join, as passed to the engine process.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ends {
     #[arg(long)]
@@ -62,11 +62,11 @@ pub(super) struct Ends {
     #[arg(long)]
     pub(super) bridged: bool,
 
-    /// Of the one that is made.
+    /// Queues of the created interface.
     #[arg(long, default_value_t = 1)]
     pub(super) tap_queues: u8,
 
-    /// One that is there.
+    /// An existing interface.
     #[arg(long)]
     pub(super) ethernet: Option<String>,
 
@@ -80,76 +80,77 @@ pub(super) struct Ends {
     pub(super) memory: Memory,
 }
 
-/// Memory that others map, for the command line.
+/// Memory that other machines map, on the command line.
 #[derive(Debug, clap::Args)]
 pub(super) struct Memory {
-    /// Memory that other machines or processes map: a file, an object in /dev/shm, a DAX
-    /// device, or the memory of an ivshmem PCI device (/sys/bus/pci/devices/…/resource2).
-    /// Whoever can write it is trusted with the traffic
+    /// Memory that other machines or processes map: a file, an object in /dev/shm, a DAX device, or
+    /// the memory of an ivshmem PCI device (/sys/bus/pci/devices/…/resource2). Every process that
+    /// can write it is trusted with the traffic
     #[arg(long, value_name = "PATH", conflicts_with = "udp")]
     pub(super) segment: Option<PathBuf>,
 
-    /// Make a file of so many bytes, with K, M or G behind, where there is none
+    /// Create a file of this many bytes if there is none; with K, M or G as a suffix
     #[arg(long, value_name = "BYTES", requires = "segment", value_parser = bytes)]
     pub(super) segment_size: Option<u64>,
 
-    /// Members of a fresh segment, from 2 to 64; one that is not fresh has those it has
+    /// Members of a fresh segment, from 2 to 64; an existing segment keeps its number
     #[arg(long, value_name = "MEMBERS", requires = "segment", default_value_t = IvshmemSettings::DEFAULT_MEMBERS)]
     pub(super) segment_members: usize,
 
-    /// Which member this is, counted from 0 [default: one that nobody is]
+    /// The member to be, counted from 0 [default: a free one]
     #[arg(long, value_name = "NUMBER", requires = "segment")]
     pub(super) member: Option<usize>,
 }
 
-/// Other hosts, for the command line.
+/// Other hosts, on the command line.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Hosts {
-    /// Where this host listens for the others; 0.0.0.0 or :: (in brackets) for all its addresses
+    /// Address and port on which this host listens for the others; 0.0.0.0 or [::] for all
+    /// addresses
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) udp: Option<SocketAddr>,
 
-    /// Where another host listens; may be given several times
+    /// Address and port of another host; may be given several times
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', requires = "udp")]
     pub(super) peer: Vec<String>,
 
-    /// The same from FILE: an address and a port a line, in numbers; it may be the same
-    /// file on all hosts
+    /// File with the addresses and ports of other hosts, one per line, in numbers; all hosts may
+    /// use the same file
     #[arg(long, value_name = "FILE", requires = "udp")]
     pub(super) peers_file: Option<PathBuf>,
 
-    /// What only these hosts know: 64 hexadecimal digits in a file that nobody else can
-    /// read (`openssl rand -hex 32`). Frames are authenticated then, not encrypted;
-    /// without, whoever can see the datagrams can forge them
+    /// Shared key of the hosts: 64 hexadecimal digits in a file that only its owner can read
+    /// (`openssl rand -hex 32`). Frames are then authenticated, but not encrypted. Without a key,
+    /// any host that sees the datagrams can forge them
     #[arg(long, value_name = "FILE", requires = "udp")]
     pub(super) key_file: Option<PathBuf>,
 }
 
-/// How it is started, whatever it is.
+/// Options for the start of an uplink or a device.
 #[derive(Debug, clap::Args)]
 pub(super) struct Start {
     #[command(flatten)]
     pub(super) within: Within,
 
-    /// A network that the fabric's nodes get addresses of, IPv4 or IPv6; only with
-    /// a fabric's first node [default: 10.77.0.0/16 and fd77::/64]
+    /// A network for the addresses of the fabric's nodes, IPv4 or IPv6; only with a fabric's first
+    /// node [default: 10.77.0.0/16 and fd77::/64]
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<IpNet>,
 
-    /// Append what the engine process says to FILE; nothing unless something is wrong
+    /// Append messages of the engine process to FILE; it writes only about problems
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log: Option<PathBuf>,
 
-    /// Be the engine process, until Ctrl-C or `toehold down`
+    /// Run the engine process in the foreground, until Ctrl-C or `toehold down`
     #[arg(long)]
     foreground: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The engine process.
+/// Runs the engine process.
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments {
         node,
@@ -178,9 +179,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(engine::main_as(role, seat, host))
 }
 
-/// Starts one, or is it.
+/// Starts an engine process, or runs it in the foreground.
 pub(super) fn start(start: Start, name: &str, ends: &Ends, mut settings: NodeSettings) -> Result<ExitCode> {
-    // Whatever is wrong with files and names is said by whoever was given them.
+    // Errors in files and names are reported here, in the process that received them.
     let config = ends.config()?;
     if config.is_straight() && settings.mac.is_none() {
         let fabric = Fabric::open(&start.within.fabric)?;
@@ -217,7 +218,8 @@ pub(super) fn start(start: Start, name: &str, ends: &Ends, mut settings: NodeSet
     Ok(ExitCode::SUCCESS)
 }
 
-/// An uplink to the network of an interface, under the interface's name, unless there is one.
+/// Starts an uplink to the network of an interface, under the interface's name, unless there is
+/// one.
 pub(super) fn onto(
     interface: &str,
     within: &Within,
@@ -265,7 +267,7 @@ pub(super) fn onto(
 }
 
 impl Ends {
-    /// What it says, with files read and names looked up.
+    /// The configuration, with files read and names resolved.
     fn config(&self) -> Result<UplinkConfig> {
         Ok(UplinkConfig {
             tap: self.interface.as_ref().map(|interface| TapEnd {
@@ -285,7 +287,7 @@ impl Ends {
         })
     }
 
-    /// The engine process's own.
+    /// The arguments of the engine process.
     fn arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![NAME.into()];
         let mut add = |name: &str, value: &std::ffi::OsStr| {
@@ -343,7 +345,7 @@ impl Memory {
             return Ok(None);
         };
         Ok(Some(SegmentEnd {
-            // The engine process may be elsewhere.
+            // The engine process may have another working directory.
             path: std::path::absolute(segment)?,
             size: self.segment_size,
             members: self.segment_members,
@@ -377,7 +379,7 @@ impl Hosts {
     }
 }
 
-/// The address of a peer that can be reached from where this host listens.
+/// The address of a peer that can be reached from the listening address.
 fn resolve(peer: &str, bind: SocketAddr) -> Result<SocketAddr> {
     let mut found = peer
         .to_socket_addrs()
@@ -390,7 +392,7 @@ fn resolve(peer: &str, bind: SocketAddr) -> Result<SocketAddr> {
     })
 }
 
-/// A namespace's file: by its name, or where it is.
+/// A namespace's file, by its name or path.
 fn namespace(name: &str) -> PathBuf {
     match name.contains('/') {
         true => name.into(),
@@ -419,7 +421,7 @@ fn read_opened(opened: &File, file: &Path, most: u64) -> Result<String> {
 
 fn read_key(file: &Path) -> Result<[u8; 32]> {
     let cannot = || format!("cannot read {}", file.display());
-    // What is looked at is what is read, whatever becomes of the path meanwhile.
+    // The checked file is the file to read, even if the path changes meanwhile.
     let opened = File::open(file).with_context(cannot)?;
     let metadata = opened.metadata().with_context(cannot)?;
     if metadata.mode() & 0o077 != 0 {
@@ -453,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_64_digits() {
+    fn key_with_64_digits_is_accepted() {
         let key = parse_key(&"0aF1".repeat(16)).unwrap();
         assert_eq!(key[..4], [0x0a, 0xf1, 0x0a, 0xf1]);
         for wrong in [
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn key_of_a_file_that_others_can_read_is_refused() {
+    fn key_file_readable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("key");
@@ -480,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_of_a_family_that_can_be_reached() {
+    fn peer_address_has_reachable_family() {
         let v4 = "0.0.0.0:7005".parse().unwrap();
         assert_eq!(resolve("127.0.0.1:9", v4).unwrap().to_string(), "127.0.0.1:9");
         assert!(resolve("[::1]:9", v4).is_err());

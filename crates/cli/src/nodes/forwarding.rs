@@ -1,4 +1,4 @@
-//! How an uplink or a device is, in a few lines.
+//! The status of an uplink or a device, in a few lines.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use toehold_node::fabric::Beyond;
 
 use super::{address, short};
 
-/// `cpu`: what is known of its use of processors beside the sum.
+/// Formats the status. `cpu`: further text about its processor time.
 pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
     let NodeStatus {
         node,
@@ -51,7 +51,7 @@ pub(super) fn summary(status: &NodeStatus, cpu: &str) -> String {
     text
 }
 
-/// What somebody has to do something about.
+/// Problems that the user has to solve.
 pub(super) fn warnings(status: &NodeStatus) -> impl Iterator<Item = String> {
     let NodeStatus { node, stack, .. } = status;
     let device = stack.kernel.as_ref();
@@ -60,7 +60,7 @@ pub(super) fn warnings(status: &NodeStatus) -> impl Iterator<Item = String> {
     advice.into_iter().chain(said)
 }
 
-/// Who is in another fabric.
+/// The members of another fabric.
 fn members(beyond: &Beyond) -> String {
     const SHOWN: usize = 8;
     let Beyond {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_does_not_answer_is_said_so() {
+    fn host_without_answer_is_reported() {
         let mut remote = RemoteStatus {
             address: "192.0.2.1:7005".parse().unwrap(),
             connected: false,

@@ -1,4 +1,4 @@
-//! The commands about nodes that run. A file a command; this one has what they share.
+//! Commands about running nodes, with a file for each. This file has the shared parts.
 
 mod access;
 pub(crate) mod capture;
@@ -24,7 +24,7 @@ use anyhow::{Context, Result, anyhow};
 use toehold_node::control::Connection;
 use toehold_node::fabric::{self, Fabric};
 
-/// Which fabric: the same for every command.
+/// The fabric, for every command.
 #[derive(Debug, clap::Args)]
 struct Within {
     /// The fabric: a name, or a directory with a `/` in it
@@ -47,21 +47,21 @@ fn span(text: &str) -> Result<Duration> {
     humantime::parse_duration(text).with_context(|| format!("{text:?} is no span like 10s or 500ms"))
 }
 
-/// A span that is something.
+/// Parses a duration that is not zero.
 fn positive_span(text: &str) -> Result<Duration> {
     let span = span(text)?;
     let positive = (!span.is_zero()).then_some(span);
     positive.ok_or_else(|| anyhow!("a span of nothing; choose one like 1s"))
 }
 
-/// A span in the one or two units that matter.
+/// Formats a duration in the one or two units that matter.
 fn short(span: Duration) -> String {
     let seconds = Duration::from_secs(span.as_secs());
     let text = humantime::format_duration(seconds).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// An address with its network's prefix, if there is one.
+/// Formats an address with its network's prefix, if there is one.
 fn address(network: impl Into<ipnet::IpNet>) -> String {
     let network = network.into();
     if network.addr().is_unspecified() {
@@ -70,7 +70,7 @@ fn address(network: impl Into<ipnet::IpNet>) -> String {
     network.to_string()
 }
 
-/// Bytes in the unit that fits.
+/// Formats a number of bytes in the largest suitable unit.
 fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(4);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_and_bytes_are_short() {
+    fn durations_and_bytes_are_formatted_short() {
         assert_eq!(short(Duration::from_millis(90_061_500)), "1day 1h");
         assert_eq!(short(Duration::from_millis(500)), "0s");
         assert_eq!(

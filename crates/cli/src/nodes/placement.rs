@@ -1,4 +1,4 @@
-//! `toehold placement`: who runs a node's stack.
+//! `toehold placement`: changes which process runs a node's stack.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,10 @@ use toehold_node::Placement;
 
 use super::Within;
 
-/// Changes who runs a node's stack, while traffic flows
+/// Change which process runs a node's stack, while traffic flows
 ///
-/// inline: the programs' threads while they are in a call. engine: the engine
-/// process. adaptive: the programs' threads while any is in a call, and the engine
-/// process otherwise.
+/// inline: the programs' threads, during their calls. engine: the engine process. adaptive: the
+/// programs' threads while any is in a call, and the engine process otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold placement web engine

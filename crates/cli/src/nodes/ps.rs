@@ -1,4 +1,4 @@
-//! `toehold ps`: the nodes that run.
+//! `toehold ps`: lists running nodes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,23 +13,23 @@ use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 use super::{address, forwarding, short, table, unaccelerated};
 use crate::json;
 
-/// How long a node may take to say how it is.
+/// The longest time for the status of a node.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Lists the nodes that run
+/// List the running nodes
 ///
-/// Files that killed nodes have left behind are removed on the way.
+/// Files of killed nodes are removed at the same time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold ps
   toehold ps --wide
   toehold ps --fabric lab --json | jq '.nodes[].node.ipv4'")]
 pub(crate) struct Arguments {
-    /// Only this fabric: a name, or a directory with a `/` in it [default: all that have a name]
+    /// Only this fabric: a name, or a directory with a `/` in it [default: all named fabrics]
     #[arg(long, value_name = "FABRIC", env = fabric::VARIABLE)]
     fabric: Option<String>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
@@ -49,9 +49,9 @@ struct Line {
     fabric: String,
     directory: PathBuf,
     node: NodeRecord,
-    /// How it is, if it says so.
+    /// The node's status, if it answered.
     status: Option<NodeStatus>,
-    /// Why it does not.
+    /// The reason why it did not answer.
     error: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `None` if the node has just ended.
+/// A line of the list. `None` if the node has just ended.
 fn line(fabric: &Fabric, node: NodeRecord) -> Option<Line> {
     let connection = Connection::open(fabric, node.name.as_str());
     let status = connection.and_then(|connection| connection.timeout(TIMEOUT).status());
@@ -161,7 +161,7 @@ fn show(lines: &[Line], wide: table::Wide) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Who runs the stack, if it has one; else what it is.
+/// The placement of the stack, if there is one; otherwise the role of the member.
 fn placement(status: &NodeStatus) -> String {
     match status.node.role {
         Role::Node => status.stack.placement.to_string(),
@@ -176,7 +176,7 @@ fn shards(status: &NodeStatus) -> String {
     }
 }
 
-/// Members of the fabric that it reaches, and the interface or other hosts that it leads to.
+/// The number of reached members of the fabric, and the interface or other hosts of an uplink.
 fn peers(status: &NodeStatus) -> String {
     if let Some(interface) = &status.stack.interface {
         let remark = interface.state.remark();

@@ -1,11 +1,11 @@
-//! The settings of nodes as arguments: made from their table.
+//! The settings of nodes as arguments, generated from their table.
 
 use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 use toehold_node::settings::{NodeSettings, Setting, TABLE};
 
-/// What the command line and the environment say about nodes.
+/// Settings of nodes from the command line and the environment.
 #[derive(Debug, Clone)]
 pub(super) struct Settings(pub(super) NodeSettings);
 
@@ -35,12 +35,12 @@ impl FromArgMatches for Settings {
     }
 }
 
-/// Which settings a member has that is no node.
+/// The settings of a member other than a node.
 pub(super) trait Choice: Clone {
     const NAMES: &'static [&'static str];
 }
 
-/// One that leads to others, and has no addresses of IP.
+/// Settings of a gateway, which has no IP addresses.
 #[derive(Debug, Clone)]
 pub(super) struct OfGateways;
 
@@ -48,7 +48,7 @@ impl Choice for OfGateways {
     const NAMES: &'static [&'static str] = &["mac", "mtu", "ring"];
 }
 
-/// An interface of the kernel.
+/// Settings of a kernel interface.
 #[derive(Debug, Clone)]
 pub(super) struct OfDevices;
 
@@ -56,7 +56,7 @@ impl Choice for OfDevices {
     const NAMES: &'static [&'static str] = &["ipv4", "ipv6", "mac", "mtu", "ring"];
 }
 
-/// Some of the settings; the others have no meaning for what they are of.
+/// A subset of the settings; the others do not apply to this kind of member.
 #[derive(Debug, Clone)]
 pub(super) struct Chosen<C> {
     pub(super) settings: NodeSettings,
@@ -126,7 +126,7 @@ fn argument(setting: &'static Setting) -> Arg {
         false => argument,
     };
     match setting.bare() {
-        // Or what follows could be its value as well as a node's name.
+        // Otherwise the next word could be its value or a node's name.
         Some(bare) => argument
             .num_args(0..=1)
             .require_equals(true)

@@ -1,4 +1,4 @@
-//! `toehold sockets`: a node's sockets, as `ss -tin` lists them.
+//! `toehold sockets`: lists a node's sockets in the form of `ss -tin`.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -16,18 +16,18 @@ use crate::json;
 const LOCAL: &str = "Local Address:Port";
 const REMOTE: &str = "Peer Address:Port";
 
-/// What a line begins with that goes on with the socket above.
+/// Beginning of a line that continues the socket above.
 const INDENT: &str = "   ";
 
-/// Lists a node's sockets
+/// List a node's sockets
 ///
-/// In the manner of `ss -tiano`, but cwnd and ssthresh are in bytes. Recv-Q of a
-/// listener is the connections that wait to be accepted, Send-Q its backlog.
+/// The form is that of `ss -tiano`, but cwnd and ssthresh are in bytes. Recv-Q of a listener is the
+/// number of connections in its accept queue, Send-Q its backlog.
 ///
-/// Every timer that runs is shown with the time it has left and how often it has run
-/// out in a row: as `ss -o` does, `on` (a retransmission timeout, a tail loss probe or
-/// the wait for reordered segments), `persist`, `keepalive` and `timewait`; beyond that
-/// `cork`, `ack` (delayed), `finwait2` and `user` (TCP_USER_TIMEOUT).
+/// Every running timer is shown with its remaining time and its number of consecutive expiries. The
+/// names of `ss -o` are `on` (a retransmission timeout, a tail loss probe or the wait for reordered
+/// segments), `persist`, `keepalive` and `timewait`. Further names are `cork`, `ack` (delayed),
+/// `finwait2` and `user` (TCP_USER_TIMEOUT).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold sockets web
@@ -40,11 +40,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     within: Within,
 
-    /// As `ss -tanope` prints them: columns, processes with their descriptors, users, inodes, cookies
+    /// Print the form of `ss -tanope`: columns, processes with their descriptors, users, inodes,
+    /// cookies
     #[arg(long, conflicts_with = "json")]
     ss: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
@@ -70,9 +71,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Formats the list for a terminal of `columns`; without one, each socket is a line and the details of its connection.
+/// Formats the list for a terminal of `columns`; without one, each socket is a line, and so are the
+/// details of its connection.
 ///
-/// A terminal that is too narrow for process, shard and timers has them in lines below the socket's.
+/// On a narrow terminal, process, shard and timers go to lines below the socket's.
 fn text(sockets: &[SocketStatus], columns: Option<usize>) -> String {
     let remote = |socket: &SocketStatus| {
         let remote = socket.remote.map(|remote| remote.to_string());
@@ -133,7 +135,8 @@ fn text(sockets: &[SocketStatus], columns: Option<usize>) -> String {
     text
 }
 
-/// Formats the lines of `ss -tanope`. `users` returns the processes that have a socket, in the form of `ss`.
+/// Formats the lines of `ss -tanope`. `users` returns the processes of a socket, in the form of
+/// `ss`.
 fn as_ss(sockets: &[SocketStatus], users: impl Fn(&SocketStatus) -> Option<String>) -> String {
     const HEAD: [&str; 6] = [
         "State",
@@ -185,7 +188,7 @@ fn as_ss(sockets: &[SocketStatus], users: impl Fn(&SocketStatus) -> Option<Strin
     text
 }
 
-/// The process that has a socket, and its descriptors of it, as far as they can be seen.
+/// The process of a socket, with its descriptors of the socket, as far as they can be read.
 fn users_of(socket: &SocketStatus) -> Option<String> {
     let pid = socket.pid?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -222,7 +225,7 @@ fn details(tcp: &TcpStatus) -> Vec<String> {
     ));
     words.push(format!("mss:{}", tcp.mss));
     words.push(format!("cwnd:{}", tcp.cwnd));
-    // Without a loss it is beyond any window.
+    // Before a loss it exceeds any window.
     if tcp.ssthresh < u32::MAX {
         words.push(format!("ssthresh:{}", tcp.ssthresh));
     }
@@ -242,7 +245,7 @@ fn details(tcp: &TcpStatus) -> Vec<String> {
     words
 }
 
-/// A timer, by the names of `ss -o` where that has one.
+/// Formats a timer, with the name that `ss -o` uses if it has one.
 fn running(timer: &TimerStatus) -> String {
     let kind = match timer.kind.as_str() {
         "retransmission" | "tail-probe" | "reordering" => "on",
@@ -255,7 +258,7 @@ fn running(timer: &TimerStatus) -> String {
     format!("timer:({kind},{},{})", time_left(timer.expires_in), timer.retries)
 }
 
-/// As `ss` writes spans, which are the shorter the finer.
+/// Formats a duration as `ss` does: the finer, the shorter.
 fn time_left(span: Duration) -> String {
     let (minutes, seconds) = (span.as_secs() / 60, span.as_secs() % 60);
     match (minutes, seconds) {
@@ -267,7 +270,7 @@ fn time_left(span: Duration) -> String {
     }
 }
 
-/// To the microsecond, without zeros at the end.
+/// Milliseconds to the microsecond, without trailing zeros.
 fn milliseconds(span: Duration) -> f64 {
     (span.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_are_named_and_timed_as_by_ss() {
+    fn timers_have_names_and_times_of_ss() {
         let of = |kind, millis| running(&timer(kind, Duration::from_millis(millis), 2));
         assert_eq!(of("tail-probe", 200), "timer:(on,200ms,2)");
         assert_eq!(of("reordering", 0), "timer:(on,0ms,2)");
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_as_ss_have_its_columns() {
+    fn sockets_in_ss_form_have_its_columns() {
         let listener = SocketStatus::listener("10.77.0.1:80".parse().unwrap(), 3, 128);
         let connection = SocketStatus {
             state: SocketState::Estab,

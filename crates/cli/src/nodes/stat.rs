@@ -1,4 +1,4 @@
-//! `toehold stat`: what a node does and counts.
+//! `toehold stat`: shows a node's status and counters.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -13,7 +13,7 @@ use toehold_node::fabric::Role;
 use super::{Within, bytes, forwarding, positive_span, short, table, unaccelerated};
 use crate::json;
 
-/// Shows what a node does and counts
+/// Show a node's status and counters
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold stat web
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     within: Within,
 
-    /// Look twice, so long apart, and show rates as well
+    /// Sample twice, this far apart, and show rates as well
     #[arg(long, value_name = "SPAN", value_parser = positive_span)]
     interval: Option<Duration>,
 
@@ -35,11 +35,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     all: bool,
 
-    /// As JSON, all counters
+    /// Print JSON with all counters
     #[arg(long)]
     json: bool,
 
-    /// In Prometheus's text format, all counters
+    /// Print Prometheus's text format with all counters
     #[arg(long, conflicts_with_all = ["json", "interval"])]
     prometheus: bool,
 
@@ -54,7 +54,7 @@ struct Sample {
     counters: Vec<Counter>,
 }
 
-/// A counter, and by how much it grows.
+/// A counter, with its growth.
 #[derive(Debug, Serialize)]
 struct Figure {
     #[serde(flatten)]
@@ -66,7 +66,7 @@ struct Figure {
 #[derive(Debug, Serialize)]
 struct Report {
     status: NodeStatus,
-    /// Share of a processor that the engine process used between the looks.
+    /// Share of a processor that the engine process used between the samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<f64>,
     counters: Vec<Figure>,
@@ -151,7 +151,7 @@ fn show(report: &Report, arguments: &Arguments) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What all shards of a node have counted together.
+/// The sums of all shards' counters.
 fn together(figures: &[Figure]) -> Vec<Figure> {
     let mut sums: Vec<Figure> = Vec::new();
     for figure in figures {
@@ -243,7 +243,7 @@ fn summary(report: &Report) -> String {
     text
 }
 
-/// <https://prometheus.io/docs/instrumenting/exposition_formats/>
+/// Formats a sample for Prometheus: <https://prometheus.io/docs/instrumenting/exposition_formats/>
 fn prometheus(sample: &Sample, fabric: &str) -> String {
     let mut text = String::new();
     let node = format!(
@@ -267,7 +267,7 @@ fn prometheus(sample: &Sample, fabric: &str) -> String {
         if sample.counters[..index].iter().any(|other| same(&other)) {
             continue;
         }
-        // Every shard's, in one place.
+        // The values of all shards together.
         let values = sample.counters.iter().filter(same);
         let values: Vec<_> = values.map(|one| (one.shard, one.value as f64)).collect();
         metrics(
@@ -328,7 +328,7 @@ fn prometheus(sample: &Sample, fabric: &str) -> String {
     text
 }
 
-/// A label's value.
+/// Escapes the value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_come_from_two_looks() {
+    fn rates_come_from_two_samples() {
         let report = compare(sample(20, 700), Some(&sample(12, 300)));
         assert_eq!(
             (report.counters[0].per_second, report.cpu),
@@ -373,13 +373,13 @@ mod tests {
         );
         let report = compare(sample(20, 700), None);
         assert_eq!((report.counters[0].per_second, report.cpu), (None, None));
-        // Another engine process, which began anew.
+        // Another engine process, whose counters started at zero.
         let report = compare(sample(20, 100), Some(&sample(12, 300)));
         assert_eq!(report.counters[0].per_second, Some(0.0));
     }
 
     #[test]
-    fn shards_are_told_apart_or_taken_together() {
+    fn counters_of_shards_are_separate_or_summed() {
         let mut sharded = sample(8, 5);
         for (shard, value) in [(0, 5), (1, 7)] {
             sharded.counters.push(Counter {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_reads_it() {
+    fn prometheus_output_has_its_format() {
         let text = prometheus(&sample(8, 5), "a\"b");
         let expected = "# HELP toehold_frames_sent_total Frames \\\\ sent.\n\
             # TYPE toehold_frames_sent_total counter\n\

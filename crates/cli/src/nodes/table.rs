@@ -1,7 +1,7 @@
 //! Tables on a terminal.
 //!
-//! A table on a terminal fits its width and cuts no word in pieces: optional columns are left out first, then text is
-//! wrapped between words. A table that is redirected is complete.
+//! A table on a terminal fits its width and splits no word. Optional columns are left out first;
+//! then text is wrapped between words. A redirected table is complete.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle
 /// Spaces that a column takes beside its content.
 const PADDING: usize = 2;
 
-/// Choice of a command with a table: every column, or those that fit.
+/// The user's choice for a table: every column, or only those that fit.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Wide {
     /// Show every column, even if the terminal is too narrow
@@ -19,7 +19,7 @@ pub(crate) struct Wide {
 }
 
 impl Wide {
-    /// Returns the columns that output has to fit in, if it is for a terminal.
+    /// Returns the columns of the terminal that output must fit into, if it goes to one.
     pub(crate) fn columns(self) -> Option<usize> {
         let terminal = console::Term::stdout().size_checked();
         terminal.filter(|_| !self.wide).map(|(_, columns)| columns.into())
@@ -32,7 +32,7 @@ pub(crate) struct Table {
     columns: Vec<String>,
     /// The first columns are text; the others are figures.
     text: usize,
-    /// Columns that a narrow terminal does without, the least important first.
+    /// Columns that a narrow terminal leaves out, the least important first.
     optional: &'static [&'static str],
     rows: Vec<Vec<String>>,
     /// Columns of the terminal; `None` shows everything.
@@ -51,7 +51,7 @@ pub(crate) fn new(columns: &[impl ToString], text: usize) -> Table {
 }
 
 impl Table {
-    /// Names columns that a narrow terminal does without, the least important first.
+    /// Sets the columns that a narrow terminal leaves out, the least important first.
     pub(crate) fn optional(mut self, columns: &'static [&'static str]) -> Self {
         self.optional = columns;
         self

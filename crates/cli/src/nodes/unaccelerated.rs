@@ -1,4 +1,4 @@
-//! Programs that have a node and are not on it: what the node was told of, and what `/proc` tells.
+//! Programs that hold a node and do not use it: from the node's reports and from `/proc`.
 
 use toehold_node::control::NodeStatus;
 use toehold_node::why::{self, Unaccelerated};
@@ -6,8 +6,8 @@ use toehold_node::why::{self, Unaccelerated};
 /// Programs that are listed; the others are counted.
 const MAX_LISTED: usize = 16;
 
-/// Adds the programs that have the node and not the library, and that no library reported: a program
-/// without the library began them.
+/// Adds programs that hold the node without the library and were not reported. They were started by
+/// a program without the library.
 pub(super) fn with_those_seen(mut status: NodeStatus) -> NodeStatus {
     for report in why::inspect(&status.keepers) {
         let is_known = |known: &Unaccelerated| known.pid == report.pid || known.command == report.command;
@@ -24,7 +24,7 @@ pub(super) fn with_those_seen(mut status: NodeStatus) -> NodeStatus {
     status
 }
 
-/// A sentence for each of them.
+/// A sentence for each program.
 pub(super) fn remarks(status: &NodeStatus) -> Vec<String> {
     let all = &status.unaccelerated;
     let mut remarks: Vec<String> = all.iter().take(MAX_LISTED).map(remark).collect();

@@ -16,10 +16,10 @@ use super::{Within, address, engine, forward, table};
 use crate::json;
 use crate::side;
 
-/// Starts nodes: an engine process for each
+/// Start nodes: an engine process for each
 ///
-/// A node has a name, addresses, and memory that its programs share. It lives
-/// until `toehold down`. Programs that run on it come and go.
+/// A node has a name, addresses, and memory that its programs share. It lives until `toehold down`.
+/// Programs on it come and go.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold up web db
@@ -38,25 +38,25 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     within: Within,
 
-    /// A network that the fabric's nodes get addresses of, IPv4 or IPv6; only with
-    /// a fabric's first nodes [default: 10.77.0.0/16 and fd77::/64]
+    /// A network for the addresses of the fabric's nodes, IPv4 or IPv6; only with a fabric's first
+    /// nodes [default: 10.77.0.0/16 and fd77::/64]
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<IpNet>,
 
-    /// Lead the fabric to the network of an interface, too, by an uplink of that name, unless
+    /// Also connect the fabric to the network of an interface, by an uplink of that name, unless
     /// there is one: see `toehold uplink --interface`
     #[arg(long, value_name = "INTERFACE", conflicts_with = "foreground")]
     uplink: Option<String>,
 
-    /// Append what the engine processes say to FILE; nothing unless something is wrong
+    /// Append messages of the engine processes to FILE; they write only about problems
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log: Option<PathBuf>,
 
-    /// Be the engine process of the one node, until Ctrl-C or `toehold down`
+    /// Run the engine process of the one node in the foreground, until Ctrl-C or `toehold down`
     #[arg(long)]
     foreground: bool,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 

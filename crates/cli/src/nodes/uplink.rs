@@ -1,5 +1,5 @@
-//! `toehold uplink`: joins a fabric with those on other hosts or in other machines, or with
-//! an Ethernet.
+//! `toehold uplink`: joins a fabric with fabrics on other hosts or in other machines, or with an
+//! Ethernet.
 
 use std::process::ExitCode;
 
@@ -10,24 +10,23 @@ use super::access::Access;
 use super::forward::{self, Ends, Hosts, Memory, Start};
 use super::settings::{Chosen, OfGateways};
 
-/// Joins the fabric with fabrics elsewhere, or with an Ethernet
+/// Join the fabric with other fabrics, or with an Ethernet
 ///
-/// With --udp: nodes of all hosts reach one another then as on one Ethernet. Each host has an
-/// uplink in its fabric, under a name of its own, and names the others'. A host that cannot be
-/// reached is tried again for ever. Uplinks tell one another who is in their fabrics: a node
-/// that starts is refused a name or an address that one of another host has. What was there
-/// before is told by `toehold ps` and `toehold stat`.
+/// With --udp, nodes of all hosts reach one another as on one Ethernet. Each host has an uplink in
+/// its fabric, under a name of its own, and names the others'. An unreachable host is retried for
+/// ever. Uplinks exchange the members of their fabrics: a new node cannot take the name or address
+/// of a node on another host. `toehold ps` and `toehold stat` report conflicts between older nodes.
 ///
-/// With --segment: the same through memory that virtual machines and their host, or several
-/// hosts, map.
+/// With --segment, the fabrics are joined through memory that virtual machines and their host, or
+/// several hosts, map.
 ///
-/// With --interface: the nodes are on the network of that interface, real or virtual, under
-/// their own hardware and IP addresses (give them addresses of that network). The interface
-/// keeps its addresses, and the kernel all traffic that is not for the nodes; the two do not
-/// reach each other over it. An address that somebody has on that network is refused to nodes.
-/// Takes CAP_NET_RAW and CAP_NET_ADMIN.
+/// With --interface, the nodes join the network of that interface, real or virtual, under their own
+/// hardware and IP addresses. Give them addresses of that network. The interface keeps its
+/// addresses, and the kernel all traffic that is not for the nodes. The nodes and the kernel do not
+/// reach each other over it. A node cannot have an address that is in use on that network. The
+/// command needs CAP_NET_RAW and CAP_NET_ADMIN.
 ///
-/// `toehold stat` shows whom an uplink reaches and how, and what it dropped.
+/// `toehold stat` shows the hosts that an uplink reaches and how, and its drops.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold uplink wan --udp 0.0.0.0:7005 --peer 192.0.2.2:7005 --key-file /etc/toehold/key
@@ -39,15 +38,15 @@ use super::settings::{Chosen, OfGateways};
 
 Exit status: 0, or 1 if it could not be started.")]
 pub(crate) struct Arguments {
-    /// Its name in the fabric, different on every host
+    /// Name in the fabric, different on every host
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// A network interface of the kernel, which carries Ethernet frames and is up
+    /// A kernel network interface that carries Ethernet frames and is up
     #[arg(long, value_name = "INTERFACE", conflicts_with = "udp")]
     interface: Option<String>,
 
-    /// The network namespace that the interface is in: a name of `ip netns`, or a file
+    /// The network namespace of the interface: a name of `ip netns`, or a file
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "udp", value_parser = NonEmptyStringValueParser::new())]
     netns: Option<String>,
 

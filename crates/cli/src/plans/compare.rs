@@ -1,4 +1,4 @@
-//! `toehold compare`: what is different between two runs.
+//! `toehold compare`: the differences between two runs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use toehold_lab::report::{Report, Saved, spoken};
 use crate::json;
 use crate::nodes::table;
 
-/// What changed between two runs beyond noise: of two commits, or on two machines
+/// Compare two runs, of two commits or on two machines, and show changes beyond noise
 ///
-/// Compares every figure that both have, as the second divided by the first. A change is what
-/// is outside of the intervals of both; everything else may be chance.
+/// Compares every figure that both runs have, as the second divided by the first. A change lies
+/// outside of the intervals of both runs; any other difference may be chance.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold compare results/2026-11-21T10-15-00Z-toe-fig3 results/2026-11-22T10-15-00Z-toe-fig3
   toehold compare before.json after.json --json | jq '.cells[] | select(.verdict != \"same\")'")]
 pub(crate) struct Arguments {
-    /// The first run: its directory, or a report in JSON. An interrupted one has the figures that it had
+    /// The first run: its directory, or a report in JSON. An interrupted run has the figures so far
     #[arg(value_name = "A")]
     before: PathBuf,
 
@@ -28,11 +28,11 @@ pub(crate) struct Arguments {
     #[arg(value_name = "B")]
     after: PathBuf,
 
-    /// What did not change, too, and what tables usually leave out
+    /// Also show unchanged figures, and those that tables usually leave out
     #[arg(long)]
     all: bool,
 
-    /// As JSON: everything
+    /// Print JSON with everything
     #[arg(long)]
     json: bool,
 }
@@ -85,7 +85,7 @@ fn about(name: &str, report: &Report) -> String {
     )
 }
 
-/// How far two runs of the same would do as one.
+/// How well two runs of the same plan agree.
 fn agreement(changes: &Changes) -> String {
     let part = |of: Agreement, what: &str| {
         let share = 100.0 * of.agree as f64 / of.of as f64;
@@ -102,7 +102,7 @@ fn agreement(changes: &Changes) -> String {
 fn shown(changes: &Changes, all: bool) -> String {
     let figures = changes.cells.iter().filter(|change| all || !change.detail);
     let (same, mut changed): (Vec<_>, Vec<_>) = figures.partition(|it| it.verdict == Verdict::Same);
-    // What changed most comes first.
+    // The largest change comes first.
     let size = |change: &Change| change.ratio.median.ln().abs();
     changed.sort_by(|one, other| size(other).total_cmp(&size(one)));
     let count = changed.len();

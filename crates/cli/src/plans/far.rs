@@ -1,4 +1,4 @@
-//! Which machine the servers are on.
+//! The machine of the servers.
 
 use std::net::Ipv4Addr;
 
@@ -7,13 +7,13 @@ use toehold_lab::far::Far;
 /// The other machine, if there is one.
 #[derive(Debug, clap::Args)]
 pub(super) struct OtherMachine {
-    /// Measure between this machine and HOST, which `ssh` reaches and which has the same build of Toehold:
-    /// the servers there, the clients here. A plan that names no candidate between machines is measured with
-    /// all of them instead of its own
+    /// Measure between this machine and HOST, with the servers there and the clients here. `ssh`
+    /// must reach HOST, and it must have the same build of Toehold. A plan without candidates for
+    /// two machines is measured with all of them instead of its own
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// The command that reaches it, with its options
+    /// The command to reach it, with its options
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "host")]
     ssh: String,
 
@@ -21,7 +21,7 @@ pub(super) struct OtherMachine {
     #[arg(long, value_name = "PATH", default_value = "toehold", requires = "host")]
     far_toehold: String,
 
-    /// The address there of the network that is measured [default: the one that `ssh` came to]
+    /// The address there on the measured network [default: the address that `ssh` uses]
     #[arg(long, value_name = "IPV4", requires = "host")]
     far_address: Option<Ipv4Addr>,
 }

@@ -1,4 +1,4 @@
-//! `toehold list`: which plans there are, how long they take, and what they need.
+//! `toehold list`: the plans, their durations, and their requirements.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use toehold_lab::{Plan, programs, testbed};
 use crate::json;
 use crate::nodes::table;
 
-/// What can be reproduced: figures of papers, with the time they take
+/// List the plans that can be reproduced: figures of papers, with their durations
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  toehold list\n  toehold list --json | jq '.plans[].name'")]
 pub(crate) struct Arguments {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -32,10 +32,10 @@ struct Listing<'a> {
 struct Row {
     name: String,
     title: String,
-    /// Where in the paper.
+    /// The section of the paper.
     section: Option<String>,
     about: String,
-    /// About how long it takes.
+    /// Approximate duration.
     quick_ns: u64,
     full_ns: u64,
     needs: Vec<Need>,
@@ -95,7 +95,7 @@ fn row(file: &PlanFile) -> Row {
     }
 }
 
-/// Of its candidates, and of its workloads.
+/// The requirements of its candidates and of its workloads.
 fn needs(plan: &Plan) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     let used = testbed::ALL
@@ -125,7 +125,7 @@ impl Need {
     }
 }
 
-/// Writes a span as minutes and seconds.
+/// Formats a duration as minutes and seconds.
 fn spoken(span_ns: u64) -> String {
     humantime::format_duration(Duration::from_nanos(span_ns)).to_string()
 }

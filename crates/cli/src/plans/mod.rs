@@ -1,4 +1,4 @@
-//! Plans in files: which there are, and carrying them out. A file a command.
+//! Plans in files, and how they are carried out. With a file for each command.
 
 pub(crate) mod compare;
 mod far;
@@ -18,31 +18,31 @@ use crate::bench::{cores, seed};
 use crate::interrupt;
 use crate::measurement::{self, Begin, Output};
 
-/// How plans are carried out: the same wherever they come from.
+/// The options of a measurement, for plans from any source.
 #[derive(Debug, clap::Args)]
 struct Measuring {
     /// The plans' short forms: fewer sizes, fewer and shorter measurements
     #[arg(long)]
     quick: bool,
 
-    /// Go on with the interrupted run in DIR
+    /// Resume the interrupted run in DIR
     #[arg(long, value_name = "DIR", conflicts_with = "fresh")]
     resume: Option<PathBuf>,
 
-    /// Begin anew even if an interrupted run of the same plan, settings and build is there
+    /// Start a new run even if there is an interrupted run of the same plan, settings and build
     #[arg(long)]
     fresh: bool,
 
-    /// Decides the order within each round [default: another one each time]
+    /// Seed of the order within each round [default: different each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// The cores of the servers' and the clients' processes [default: the first two]
+    /// Cores of the servers' and the clients' processes [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "SERVER,CLIENT")]
     cores: Option<Vec<usize>>,
 
-    /// A log of the 1998 World Cup's web site, as it is published, whose files and requests clients of
-    /// web servers have where they follow a trace [default: a synthetic trace]
+    /// A published log of the 1998 World Cup's web site. Clients of web servers that follow a trace
+    /// take their files and requests from it [default: a synthetic trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -112,7 +112,7 @@ impl Measuring {
     }
 }
 
-/// The plans that names stand for: of one, of all of a paper, of all.
+/// The plans of names: a plan's, a paper's, or `all`.
 fn chosen(names: &[String]) -> Result<Vec<PlanFile>> {
     let all = builtin::all()?;
     let mut chosen: Vec<PlanFile> = Vec::new();

@@ -1,4 +1,4 @@
-//! `toehold reproduce`: figures of papers, measured on this machine.
+//! `toehold reproduce`: measures figures of papers on this machine.
 
 use std::process::ExitCode;
 
@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use super::{Measuring, chosen};
 
-/// Measures what figures of the papers show, on this machine, with all candidates in one run
+/// Measure figures of the papers on this machine, with all candidates in one run
 ///
-/// Every plan goes through its cells in an order drawn anew for each round, with the candidates
-/// directly after one another on each. Each sample is saved before the next is taken. A run that
-/// was interrupted goes on where it was, if plan, settings and build are the same.
+/// Every plan visits its cells in an order drawn anew for each round, and measures the candidates
+/// of a cell directly after one another. Each sample is saved before the next is taken. An
+/// interrupted run can be resumed if plan, settings and build are the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold reproduce toe/fig3 --quick
@@ -19,7 +19,7 @@ use super::{Measuring, chosen};
 
 Exit status: 0, or 1 if a candidate failed, or 130 if interrupted.")]
 pub(crate) struct Arguments {
-    /// A plan's name, a paper's, or `all`
+    /// Name of a plan or a paper, or `all`
     #[arg(required = true, value_name = "NAME|PAPER|all")]
     names: Vec<String>,
 

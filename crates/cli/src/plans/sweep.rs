@@ -1,4 +1,4 @@
-//! `toehold sweep`: one's own plans.
+//! `toehold sweep`: measures the user's own plans.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,9 +8,9 @@ use toehold_lab::experiment::PlanFile;
 
 use super::Measuring;
 
-/// Measures what a file of one's own says, as `toehold reproduce` does
+/// Measure a plan from a file, as `toehold reproduce` does
 ///
-/// docs/experiments.md describes the format, and the files under experiments/ are examples.
+/// docs/experiments.md describes the format; the files under experiments/ are examples.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold sweep mine.toml

@@ -1,7 +1,7 @@
-//! The thread of `toehold capture` that writes what the node sends through a pipe.
+//! The thread of `toehold capture` that writes the frames from a node's pipe.
 //!
-//! The command writes the file itself, so that it sees the first write that fails, and so that the file never ends within
-//! a block of the pcapng format, which readers would refuse.
+//! The command writes the file itself, so that it sees the first write that fails. The file never
+//! ends within a block of the pcapng format, which readers would refuse.
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 /// Bytes that are read from the pipe at once.
 const CHUNK: usize = 1 << 18;
 
-/// Bytes that a block begins with and that tell its length: type and length, 32 bits each
+/// Bytes at the start of a block that tell its length: type and length, 32 bits each
 /// (draft-ietf-opsawg-pcapng §3.1).
 const BLOCK_HEAD: usize = 8;
 
@@ -36,7 +36,7 @@ impl Drain {
         self.0.is_finished()
     }
 
-    /// Waits until the file has everything that the node wrote.
+    /// Waits until the file has all bytes that the node wrote.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Drain {
 fn copy(mut reader: impl Read, mut file: File) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     let mut blocks = Blocks::default();
-    // A file that is appended to, or standard output, begins elsewhere than at 0.
+    // A file opened for appending, or standard output, begins elsewhere than at 0.
     let begin = io::Seek::stream_position(&mut file).unwrap_or(0);
     let mut written = 0;
     loop {
@@ -84,7 +84,7 @@ fn copy(mut reader: impl Read, mut file: File) -> io::Result<()> {
     }
 }
 
-/// Cuts what lies behind the last whole block, and returns the error that made this necessary.
+/// Cuts the bytes behind the last whole block, and returns the error that made this necessary.
 fn cut(file: &File, len: u64, error: io::Error) -> io::Result<()> {
     if file.metadata().is_ok_and(|about| about.is_file()) {
         let _ = file.set_len(len);
@@ -103,7 +103,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Lets bytes pass.
+    /// Processes the next bytes of the stream.
     fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.left == 0 {

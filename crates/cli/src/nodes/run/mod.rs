@@ -1,9 +1,9 @@
-//! `toehold run`: a program as it is, on a node.
+//! `toehold run`: runs an unmodified program on a node.
 //!
-//! This process prepares the node and then becomes the program: whoever has started it finds
-//! the program under the number it knows, with its terminal, its signals, its exit status. The
-//! node is kept by a descriptor that the program inherits. With `--stats` somebody has to be
-//! there at the end: then this process stays, and [`waiting`] is all that is between.
+//! This process prepares the node and then becomes the program. The parent sees the program under
+//! the process id it knows, with its terminal, its signals and its exit status. A descriptor that
+//! the program inherits keeps the node. With `--stats` a process must report at the end. Then this
+//! process stays as the program's parent; the only difference is in [`waiting`].
 
 mod report;
 mod waiting;
@@ -28,14 +28,14 @@ use super::settings::Settings;
 use super::{Within, engine};
 use crate::side;
 
-/// The exit status of a command that does not come to run its program, as of `env` and `timeout`.
+/// The exit status of a command that cannot run its program, as for `env` and `timeout`.
 const FAILED: u8 = 125;
 
-/// Runs a program on a node, as it is
+/// Run an unmodified program on a node
 ///
-/// Its TCP connections to addresses of the fabric, and those it accepts there, do not go
-/// through the kernel. The node is started if it does not run, and ends, once what was
-/// written has been delivered, when the program and all that it has started are gone.
+/// The program's TCP connections to addresses of the fabric, and those it accepts there, bypass the
+/// kernel. The node is started if it does not run. It ends when the program and all its descendants
+/// have ended and written data are delivered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   toehold run --node web -- nginx -g 'daemon off;'
@@ -59,32 +59,32 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     within: Within,
 
-    /// The node, which others may share [default: a new one, named after the program]
+    /// The node, which other programs may share [default: a new one, named after the program]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 
-    /// What of the kernel's network the program sees
+    /// The kernel network that the program sees
     #[arg(long, value_name = "NET", default_value = "host")]
     net: Net,
 
-    /// A network that the fabric's nodes get addresses of, IPv4 or IPv6; only with
-    /// a fabric's first nodes [default: 10.77.0.0/16 and fd77::/64]
+    /// A network for the addresses of the fabric's nodes, IPv4 or IPv6; only with a fabric's first
+    /// nodes [default: 10.77.0.0/16 and fd77::/64]
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     network: Vec<IpNet>,
 
-    /// Say at the end what went over the node, and what did not and why; in FILE as JSON
+    /// Report at the end which traffic used the node, and which did not and why; as JSON in FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
 
-    /// Whether the program may have rings of io_uring, over which it calls the kernel past the node
+    /// Whether the program may use io_uring, whose calls bypass the node
     #[arg(long, value_name = "ANSWER", default_value = "refuse")]
     io_uring: Rings,
 
-    /// Do not say what stays with the kernel
+    /// Do not report what stays with the kernel
     #[arg(long, short)]
     quiet: bool,
 
-    /// Append what the engine process says to FILE; nothing unless something is wrong
+    /// Append messages of the engine process to FILE; it writes only about problems
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
@@ -94,18 +94,18 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Net {
-    /// That of the host: what is not for the fabric stays with the kernel, as it was
+    /// The host's network: traffic outside of the fabric stays with the kernel
     Host,
-    /// One of the node's own: loopback, and a TAP device on the fabric, in a namespace that
-    /// ends with the node. It takes root, or user namespaces
+    /// A network of the node: loopback, and a TAP device on the fabric, in a namespace that ends
+    /// with the node. It needs root, or user namespaces
     Own,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Rings {
-    /// There are none, as of a kernel that was built without: programs fall back to other calls
+    /// Refused, as by a kernel without io_uring: programs fall back to other calls
     Refuse,
-    /// The kernel's, in which connections of the node must not be used
+    /// Allowed; connections of the node must not be used with it
     Allow,
 }
 
@@ -160,7 +160,7 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
             run::relaxed(told, std::env::var_os(variable).as_deref()),
         );
     }
-    // Of a node that has gone meanwhile the program finds out by itself.
+    // If the node has ended meanwhile, the program finds out itself.
     if let Some(networks) = stay.networks() {
         command.env(run::NETWORKS, networks.to_string());
     }
@@ -183,7 +183,7 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     );
     let failed = |error: std::io::Error| failed(&arguments.command[0], &error);
     let (Some(usage), Some(stats)) = (usage, &arguments.stats) else {
-        // What it does not inherit is closed when it begins.
+        // Descriptors that it does not inherit are closed when it begins.
         return Err(failed(command.exec()).into());
     };
     let child = waiting::Child::start(&mut command).map_err(failed)?;
@@ -192,13 +192,13 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     let node = stay.node().to_owned();
     drop(stay);
     if let Err(error) = report::show(&usage, &node, stats.as_deref()) {
-        // Of the program nothing is wrong.
+        // This error is no error of the program.
         let _ = writeln!(std::io::stderr(), "toehold: {error:#}");
     }
     Ok(end.repeat())
 }
 
-/// What the system said of the program after all.
+/// The error of the program's start.
 fn failed(command: &OsString, error: &std::io::Error) -> ProgramError {
     let errno = rustix::io::Errno::from_io_error(error);
     match errno.unwrap_or(rustix::io::Errno::NOEXEC) {
@@ -207,7 +207,7 @@ fn failed(command: &OsString, error: &std::io::Error) -> ProgramError {
     }
 }
 
-/// The node, joined or started.
+/// Joins or starts the node.
 fn stay(arguments: &Arguments, program: &std::path::Path) -> Result<Stay> {
     let mut settings = arguments.settings.0.clone();
     let own_network = arguments.net == Net::Own;

@@ -1,4 +1,4 @@
-//! What a program has used of its node, for people and for other programs.
+//! A program's use of its node, for people and for other programs.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,14 +10,14 @@ use toehold_node::usage::{Counter, Usage};
 use crate::json::Document;
 use crate::nodes::table;
 
-/// On the standard error output, or in a file.
+/// Prints the report to standard error, or to a file.
 pub(super) fn show(usage: &Usage, node: &str, file: Option<&Path>) -> Result<()> {
     let Some(path) = file else {
         let mut table = table::new(&[&format!("on node {node}"), ""], 1);
         for &counter in Counter::ALL {
             table.add_row([counter.title().to_owned(), usage.get(counter).to_string()]);
         }
-        // Its terminal may be gone.
+        // The terminal of the program may be gone.
         return writeln!(std::io::stderr(), "{table}").context("cannot say what it used");
     };
     let count = |&counter: &Counter| (counter.name().to_owned(), usage.get(counter).into());

@@ -1,8 +1,8 @@
-//! Being the parent of a program without anybody noticing.
+//! A transparent parent process of a program.
 //!
-//! The program is in this process's group, so that a terminal sends its signals to both:
-//! this one leaves them to the program. What others send to this process it passes on.
-//! When the program stops, so does this process, whose shell then knows; when it ends, this
+//! The program is in this process's group, so that a terminal sends its signals to both. This
+//! process ignores them in favour of the program, and forwards signals from other processes. When
+//! the program stops, so does this process, so that the shell notices. When the program ends, this
 //! process ends in the same way.
 
 use std::fs::OpenOptions;
@@ -21,10 +21,10 @@ use rustix::process::{
 };
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// Of a signal that the kernel has sent: a terminal's, here.
+/// Code of a signal from the kernel: here, from a terminal.
 const SI_KERNEL: i32 = 0x80;
 
-/// What a process has to take as it comes.
+/// Signals that a process must not handle.
 const LEFT_ALONE: [NixSignal; 8] = [
     NixSignal::SIGKILL,
     NixSignal::SIGSTOP,
@@ -36,24 +36,24 @@ const LEFT_ALONE: [NixSignal; 8] = [
     NixSignal::SIGTRAP,
 ];
 
-/// The program that runs.
+/// The running program.
 pub(super) struct Child {
     pid: Pid,
-    /// Readable when it has ended.
+    /// Readable when the program has ended.
     end: OwnedFd,
     signals: SignalFd,
 }
 
-/// How it ended.
+/// The program's exit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End(WaitStatus);
 
 impl Child {
-    /// Starts it. From here on this process's signals wait for [`Child::wait`].
+    /// Starts the program. From here on, this process's signals wait for [`Child::wait`].
     pub(super) fn start(command: &mut Command) -> io::Result<Child> {
         let mut mask = SigSet::all();
         LEFT_ALONE.into_iter().for_each(|signal| mask.remove(signal));
-        // Blocked, and not handled: what is ignored stays so, for the program too.
+        // Blocked, not handled: ignored signals stay ignored, for the program too.
         toehold_shm::inherit_signal_mask(command);
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -65,7 +65,7 @@ impl Child {
         })
     }
 
-    /// Passes on signals until it ends.
+    /// Forwards signals until the program ends.
     pub(super) fn wait(self) -> Result<End> {
         loop {
             let mut events = [
@@ -92,14 +92,14 @@ impl Child {
                 continue;
             }
             if let Some(signal) = Signal::from_named_raw(number) {
-                // It may have ended.
+                // The program may have ended.
                 let _ = kill_process(self.pid, signal);
             }
         }
         Ok(())
     }
 
-    /// What has become of it.
+    /// The program's exit, if it has ended.
     fn look(&self) -> Result<Option<End>> {
         loop {
             match waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -112,14 +112,14 @@ impl Child {
         }
     }
 
-    /// Stops as the program has, for a shell to see, which lets both go on again. Without
-    /// a terminal there is no such shell, and perhaps nobody who would.
+    /// Stops like the program, so that the shell can continue both. Without a terminal there is no
+    /// such shell, and possibly no process that would continue it.
     fn pause(&self) {
         let Ok(terminal) = OpenOptions::new().read(true).write(true).open("/dev/tty") else {
             return;
         };
-        // A shell that stops itself is in a group of its own, which has the terminal; the
-        // one outside knows of this group only, and gives it the terminal later.
+        // A shell that stops itself is in a group of its own, which has the terminal. The outer
+        // shell knows only this group, and gives it the terminal later.
         let group = getpgid(Some(self.pid)).ok();
         let group = group.filter(|group| *group != getpgrp() && tcgetpgrp(&terminal) == Ok(*group));
         let _ = kill_process(getpid(), Signal::STOP);
@@ -133,16 +133,16 @@ impl Child {
 }
 
 impl End {
-    /// Ends this process as the program has ended.
+    /// Ends this process in the same way as the program ended.
     pub(super) fn repeat(self) -> ExitCode {
         if let Some(status) = self.0.exit_status() {
             return ExitCode::from(status as u8);
         }
         let signal = self.0.terminating_signal().unwrap_or_default();
-        // The core, if there is one, is the program's.
+        // Only the program dumps core, if at all.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let _ = signal_hook::low_level::emulate_default_handler(signal);
-        // One that this system does not know by name.
+        // A signal without a name on this system.
         ExitCode::from(128_u8.wrapping_add(signal as u8))
     }
 }
