@@ -1,4 +1,4 @@
-//! The command as a person runs it: real processes, tiny counts, no timed assertions.
+//! Runs the command like a user: real processes, tiny counts, no timing assertions.
 
 #[path = "programs/library.rs"]
 mod library;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Long enough for any step here on a busy machine.
+/// Long enough for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn toehold(results: &Path, arguments: &[&str]) -> Command {
@@ -61,7 +61,7 @@ fn files(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_run_prints_tables_and_saves_samples_and_report() {
+fn run_prints_tables_and_saves_samples_and_report() {
     let results = tempfile::tempdir().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let file = elsewhere.path().join("result.json");
@@ -101,12 +101,13 @@ fn a_run_prints_tables_and_saves_samples_and_report() {
         "the floor has no connections"
     );
     let samples = fs::read_to_string(run.join("samples.jsonl")).unwrap();
-    // A ping-pong, two streams and connections for each of three, but those of the floor.
+    // A ping-pong, two streams and connections for each of three candidates; the floor has no
+    // connections.
     assert_eq!(samples.lines().count(), 3 * 4 - 1);
 }
 
 #[test]
-fn json_on_standard_output_is_nothing_but_json() {
+fn json_on_standard_output_is_only_json() {
     let results = tempfile::tempdir().unwrap();
     let output = tiny(results.path(), &["--candidates", "unix", "--json"]);
     assert!(output.status.success());
@@ -119,9 +120,9 @@ fn json_on_standard_output_is_nothing_but_json() {
     );
 }
 
-/// In a directory whose path is longer than the name of any socket.
+/// Uses a directory whose path is longer than any socket name.
 #[test]
-fn toehold_is_measured_wherever_the_results_are() {
+fn run_with_long_results_path_measures_toehold() {
     let results = tempfile::tempdir().unwrap();
     let deep = results.path().join("deep-".repeat(30));
     let output = tiny(&deep, &["--candidates", "toehold,unix", "--json"]);
@@ -133,9 +134,9 @@ fn toehold_is_measured_wherever_the_results_are() {
     }
 }
 
-/// What stands for itself is among the ratios, and what is wanted of it is said.
+/// Standalone figures are among the ratios, and the targets are listed.
 #[test]
-fn a_part_of_an_experiment_can_be_measured() {
+fn part_of_experiment_can_be_measured() {
     let results = tempfile::tempdir().unwrap();
     let run = |more: &[&str]| {
         let arguments = [
@@ -173,7 +174,7 @@ fn a_part_of_an_experiment_can_be_measured() {
 }
 
 #[test]
-fn the_same_seed_runs_in_the_same_order() {
+fn same_seed_gives_same_order() {
     let order = |seed: &str| {
         let results = tempfile::tempdir().unwrap();
         let output = tiny(
@@ -195,9 +196,10 @@ fn the_same_seed_runs_in_the_same_order() {
     assert_eq!(order("1"), order("1"));
 }
 
-/// Where the pair cannot be made, [`a_missing_privilege_is_said`] is the test that counts.
+/// If the pair cannot be created, [`missing_privilege_is_reported_and_rest_goes_on`] is the
+/// relevant test.
 #[test]
-fn the_veth_pair_is_made_and_leaves_nothing() {
+fn veth_pair_is_created_and_removed() {
     let results = tempfile::tempdir().unwrap();
     let output = tiny(
         results.path(),
@@ -216,9 +218,9 @@ fn the_veth_pair_is_made_and_leaves_nothing() {
     assert!(!Path::new("/sys/class/net/toe0").exists());
 }
 
-/// Runs in a user namespace that may have no namespaces of its own.
+/// Runs in a user namespace that must not create namespaces.
 #[test]
-fn a_missing_privilege_is_said_and_the_rest_goes_on() {
+fn missing_privilege_is_reported_and_rest_goes_on() {
     let results = tempfile::tempdir().unwrap();
     let script = "echo 0 > /proc/sys/user/max_net_namespaces && exec \"$@\"";
     let mut command = Command::new("unshare");
@@ -258,7 +260,7 @@ fn a_missing_privilege_is_said_and_the_rest_goes_on() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
+fn ctrl_c_keeps_samples_and_leaves_no_process() {
     let results = tempfile::tempdir().unwrap();
     let (child, mark) = start_long_run(&results);
     kill(&child, "-INT");
@@ -275,7 +277,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_killed_run_takes_its_processes_with_it() {
+fn killed_run_ends_its_processes() {
     let results = tempfile::tempdir().unwrap();
     let (mut child, mark) = start_long_run(&results);
     child.kill().unwrap();
@@ -285,8 +287,8 @@ fn a_killed_run_takes_its_processes_with_it() {
     assert!(samples.lines().count() >= 3, "what was measured is saved");
 }
 
-/// A run that would take very long, in its fourth measurement at least; and what marks
-/// the environment of all its processes.
+/// A very long run, in its fourth measurement at least, and the mark in the environment of all its
+/// processes.
 fn start_long_run(results: &TempDir) -> (Child, String) {
     let mark = format!("TOEHOLD_TEST_MARK={}", results.path().display());
     let (name, value) = mark.split_once('=').unwrap();
@@ -348,7 +350,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn mistakes_are_explained_before_anything_runs() {
+fn invalid_arguments_are_explained_before_run() {
     let results = tempfile::tempdir().unwrap();
     for (arguments, explanation) in [
         (&["--sizes", "0"][..], "is no message size"),
@@ -372,7 +374,7 @@ fn mistakes_are_explained_before_anything_runs() {
 }
 
 #[test]
-fn help_and_version_say_what_there_is() {
+fn help_and_version_are_printed() {
     let say = |arguments: &[&str]| {
         let output = toehold(Path::new("/nowhere"), arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}");
@@ -393,7 +395,7 @@ fn help_and_version_say_what_there_is() {
 }
 
 #[test]
-fn strategies_of_demultiplexing_are_counted_and_timed() {
+fn demux_strategies_are_counted_and_timed() {
     let results = TempDir::new().unwrap();
     let line = "bench demux --quick --connections 64 --traffic tpca,churn --rounds 1 --json";
     let arguments: Vec<_> = line.split(' ').collect();
@@ -418,7 +420,7 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
         ],
         [2, 2, 1]
     );
-    // As in the other reports: ours over theirs, by names that stay.
+    // The ratio of ours to another strategy, under a stable name.
     let ratio = &report["ratios"]["tpca_64/flow-table/bsd"];
     assert_eq!(ratio["runs"], 1, "{ratio}");
     assert!(ratio["median"].as_f64().is_some_and(|median| median > 0.0));
@@ -436,7 +438,7 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
         2,
         "a round of each"
     );
-    // Each round is kept.
+    // Each round is saved.
     let mut runs = results.path().read_dir().unwrap();
     let run = runs.next().unwrap().unwrap().path();
     let lines = std::fs::read_to_string(run.join("samples.jsonl")).unwrap();
@@ -444,7 +446,7 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
     let of_table = of_table.filter(|sample| sample["candidate"] == "flow-table" && sample["ns"].is_f64());
     assert_eq!(of_table.count(), 2 + 3);
     assert_eq!(json(&std::fs::read(run.join("report.json")).unwrap()), report);
-    // It was measured, or what is missing is said.
+    // It was measured, or it is reported as missing.
     let rte_hash = "DPDK rte_hash";
     match report["missing"][rte_hash].as_str() {
         None => assert_eq!(named(rte_hash), 2),
@@ -454,8 +456,8 @@ fn strategies_of_demultiplexing_are_counted_and_timed() {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sockperf"]
-fn programs_leave_their_samples_and_a_report() {
-    // As it is now: the one that runs it is started elsewhere.
+fn programs_bench_saves_samples_and_report() {
+    // Loads the library now, since its runner is started elsewhere.
     let _ = &*library::LIBRARY;
     let results = tempfile::tempdir().unwrap();
     let words = "bench programs --rows sockperf_p50 --rounds 2 --span 1 --json";

@@ -1,4 +1,4 @@
-//! The laboratory where something is wrong: with the disk, with results, with whoever reads.
+//! The laboratory with faults: of the disk, of results, of readers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn toehold(place: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A directory with the plan, in which runs of it are.
+/// A directory with a plan and its runs.
 fn with_plan() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("tiny.toml"), TINY).unwrap();
@@ -48,7 +48,7 @@ fn runs(place: &TempDir) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// What one reads of whom nobody has the other end.
+/// A pipe whose reader is closed.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -60,7 +60,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn a_run_whose_terminal_is_gone_comes_to_its_end() {
+fn run_without_terminal_completes() {
     let place = with_plan();
     let status = sweep(&place).stdout(unread()).stderr(unread()).status().unwrap();
     assert!(status.success(), "{status}");
@@ -68,7 +68,7 @@ fn a_run_whose_terminal_is_gone_comes_to_its_end() {
 }
 
 #[test]
-fn a_reader_of_the_list_may_have_read_enough() {
+fn list_with_closed_reader_is_no_error() {
     let place = with_plan();
     for arguments in [&["list"][..], &["list", "--json"]] {
         let output = toehold(place.path(), arguments)
@@ -80,7 +80,7 @@ fn a_reader_of_the_list_may_have_read_enough() {
 }
 
 #[test]
-fn interrupted_runs_are_compared_by_what_they_have() {
+fn interrupted_runs_are_compared_by_common_figures() {
     let place = with_plan();
     assert!(sweep(&place).output().unwrap().status.success());
     let run = &runs(&place)[0];
@@ -97,7 +97,7 @@ fn interrupted_runs_are_compared_by_what_they_have() {
     );
     assert!(shown.contains("nothing changed beyond noise"), "{shown}");
 
-    // As an older version wrote it.
+    // The format of an older version.
     let report = String::from_utf8(report).unwrap();
     let older = report.replacen("\"format\": 2", "\"format\": 1", 1);
     assert_ne!(older, report);
@@ -114,7 +114,7 @@ fn interrupted_runs_are_compared_by_what_they_have() {
 }
 
 #[test]
-fn results_that_are_empty_or_no_text_are_said() {
+fn empty_or_binary_results_are_reported() {
     let place = with_plan();
     assert!(sweep(&place).output().unwrap().status.success());
     let run = &runs(&place)[0];

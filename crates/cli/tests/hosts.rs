@@ -1,5 +1,5 @@
-//! Measurements between two machines: here two network namespaces, with an SSH server of the test's
-//! own in one of them.
+//! Measurements between two machines: here two network namespaces, one of them with an SSH server
+//! of the test.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,19 +13,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Long enough for any step here on a busy machine, where all runs of other tests may have to be over first.
+/// Long enough for any step on a busy machine, where the runs of all other tests may have to end
+/// first.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const TOEHOLD: &str = env!("CARGO_BIN_EXE_toehold");
 
-/// The address of the far one.
+/// The address of the far machine.
 const ADDRESS: &str = "10.199.7.2";
 
-/// A process that ends when its input does.
+/// A process that ends with its input.
 struct Held(Child);
 
 impl Held {
-    /// One that holds a network namespace of its own.
+    /// A process with a network namespace of its own.
     fn namespace() -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "--", "sh", "-c", "ip link set lo up; echo; exec cat"]);
@@ -34,7 +35,7 @@ impl Held {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // It says that it is there.
+        // The first line reports that it runs.
         child
             .stdout
             .as_mut()
@@ -59,7 +60,7 @@ impl Drop for Held {
     }
 }
 
-/// Both machines. The far one's processes have the name of a directory in their environment.
+/// Both machines. The far machine's processes have the name of a directory in their environment.
 struct Machines {
     place: TempDir,
     near: Held,
@@ -96,7 +97,7 @@ impl Machines {
         self.place.path().join(name)
     }
 
-    /// Starts an SSH server that takes one key, and waits until it listens.
+    /// Starts an SSH server that accepts one key, and waits until it listens.
     fn serve(&self) -> Held {
         let root = self.place.path().display();
         for key in ["host", "user"] {
@@ -113,7 +114,7 @@ impl Machines {
         fs::write(self.path("sshd.conf"), configuration).unwrap();
         let known = fs::read_to_string(self.path("host.pub")).unwrap();
         fs::write(self.path("known"), format!("{ADDRESS} {known}")).unwrap();
-        // Where it locks itself in until somebody has proved who he is.
+        // The SSH server confines itself to this directory before authentication.
         fs::create_dir_all("/run/sshd").unwrap();
         let mut command = self.far.within();
         command.args(["/usr/sbin/sshd", "-D", "-E"]).arg(self.path("log"));
@@ -126,13 +127,13 @@ impl Machines {
         sshd
     }
 
-    /// A shell command's words for an `ssh` that knows the far one and has the key.
+    /// The shell words of an `ssh` command that knows the far machine and has the key.
     fn ssh(&self) -> String {
         let root = self.place.path().display();
         format!("ssh -F none -i {root}/user -o UserKnownHostsFile={root}/known -o IdentitiesOnly=yes")
     }
 
-    /// Measures a plan between the two.
+    /// Measures a plan between the two machines.
     fn sweep(&self, plan: &str, far_toehold: &str) -> Command {
         fs::write(self.path("plan.toml"), plan).unwrap();
         let mut command = self.near.within();
@@ -143,7 +144,7 @@ impl Machines {
         command
     }
 
-    /// What a run has saved under a name.
+    /// The contents of a file of the run.
     fn saved(&self, name: &str) -> String {
         let runs = fs::read_dir(self.path("results")).unwrap().flatten();
         let run = runs.map(|run| run.path()).next().unwrap();
@@ -158,7 +159,7 @@ impl Machines {
             .collect()
     }
 
-    /// The processes that the run has on the far machine.
+    /// The number of the run's processes on the far machine.
     fn far_processes(&self) -> usize {
         let mark = format!("TMPDIR={}", self.path("far").display());
         let is_far = |process: &Path| {
@@ -201,7 +202,7 @@ const PING_PONG: &str = "[[workload]]\nkind = \"ping-pong\"\nsize = \"64\"";
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn a_plan_is_measured_between_two_machines() {
+fn plan_is_measured_between_two_machines() {
     let machines = Machines::new();
     let workloads = format!(
         "{PING_PONG}\n[[workload]]\nkind = \"stream\"\nsize = \"64K\"\n\
@@ -232,7 +233,7 @@ fn a_plan_is_measured_between_two_machines() {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn an_mtu_is_had_between_two_machines_by_those_who_can_have_it() {
+fn mtu_between_two_machines_is_set_where_possible() {
     let machines = Machines::new();
     let workloads = "[factors]\nmtu = [600, 1400, 9000]\n[[workload]]\nkind = \"stream\"\nsize = \"64K\"\n\
                      [[workload]]\nkind = \"fan-in\"\nclients = 2\nsize = \"4K\"\n";
@@ -250,7 +251,7 @@ fn an_mtu_is_had_between_two_machines_by_those_who_can_have_it() {
     let taken: HashMap<_, _> = taken.collect();
     for candidate in ["toehold-hosts", "kernel-hosts", "ethos-hosts"] {
         for mtu in [600, 1400, 9000] {
-            // The network here takes 1500.
+            // The network here carries 1500.
             let expected = match (candidate, mtu) {
                 ("kernel-hosts", 9000) => "takes packets of 1500 bytes",
                 ("kernel-hosts", _) | (_, 1400 | 9000) => "measured",
@@ -266,7 +267,7 @@ fn an_mtu_is_had_between_two_machines_by_those_who_can_have_it() {
     machines.leaves_nothing();
 }
 
-/// What is recorded of a far machine that cannot be measured with; the run comes to its end.
+/// The recorded outcome with a far machine that cannot be used; the run completes.
 fn recorded(machines: &Machines, far_toehold: &str) -> String {
     let mut sweep = machines.sweep(&plan(PING_PONG, 1, 5), far_toehold);
     let Output { status, stderr, .. } = sweep.output().unwrap();
@@ -284,7 +285,7 @@ fn recorded(machines: &Machines, far_toehold: &str) -> String {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn a_machine_that_cannot_be_reached_is_recorded() {
+fn unreachable_machine_is_recorded() {
     let mut machines = Machines::new();
     machines.sshd = None;
     let reason = recorded(&machines, TOEHOLD);
@@ -294,7 +295,7 @@ fn a_machine_that_cannot_be_reached_is_recorded() {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn a_machine_without_toehold_is_recorded() {
+fn machine_without_toehold_is_recorded() {
     let machines = Machines::new();
     let reason = recorded(&machines, "/nowhere/toehold");
     assert!(reason.contains("there is no `/nowhere/toehold`"), "{reason}");
@@ -302,7 +303,7 @@ fn a_machine_without_toehold_is_recorded() {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn a_machine_with_another_build_is_recorded() {
+fn machine_with_other_build_is_recorded() {
     let machines = Machines::new();
     let other = machines.path("other");
     let said = r#"{"version": "0.0.1", "commit": "unknown", "dirty": false, "profile": "release"}"#;
@@ -321,7 +322,8 @@ fn an_end_by(signal: Signal) {
         .spawn()
         .unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // The one that passes on, its keeper, the side; and the node and the uplink, if it is theirs.
+    // The forwarding process, its keeper, and the side; also the node and the uplink, if it has
+    // them.
     while machines.far_processes() < 3 {
         assert!(Instant::now() < deadline, "nothing runs on the far machine");
         assert!(run.try_wait().unwrap().is_none(), "it was over at once");
@@ -334,18 +336,18 @@ fn an_end_by(signal: Signal) {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn an_interrupted_run_leaves_nothing_on_the_far_machine() {
+fn interrupted_run_leaves_nothing_on_far_machine() {
     an_end_by(Signal::INT);
 }
 
 #[test]
 #[ignore = "needs root, namespaces, ip, sshd"]
-fn a_killed_run_leaves_nothing_on_the_far_machine() {
+fn killed_run_leaves_nothing_on_far_machine() {
     an_end_by(Signal::KILL);
 }
 
 #[test]
-fn what_is_within_one_machine_is_refused_with_another_one() {
+fn single_machine_workload_between_machines_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("plan.toml");
     let crowd = "[[workload]]\nkind = \"crowd\"\npairs = 2\nsize = \"64\"";

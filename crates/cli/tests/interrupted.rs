@@ -1,4 +1,4 @@
-//! Runs that end without a chance to clear anything away: nothing of them is left all the same.
+//! Runs that end without a chance to clean up leave no processes or files.
 
 #[path = "programs/library.rs"]
 mod library;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Long enough for any step here on a busy machine.
+/// Long enough for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run of a plan. All that it makes and begins has the name of its directory.
+/// A run of a plan. All its processes and files have the name of its directory.
 struct Run {
     place: TempDir,
     child: Child,
@@ -49,7 +49,7 @@ impl Run {
         Pid::from_child(&self.child)
     }
 
-    /// The programs that belong to it, itself excepted.
+    /// The programs of the run, except itself.
     fn programs(&self) -> Vec<String> {
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let others = entries.filter(|entry| entry.file_name().to_str() != Some(&self.pid().to_string()));
@@ -65,7 +65,7 @@ impl Run {
         others.filter_map(|entry| program(&entry.path())).collect()
     }
 
-    /// Waits until so many programs of a name are there. Until it has a directory of results it
+    /// Waits until this many programs of a name exist. Until the run has a directory of results, it
     /// may wait for another measurement on this machine.
     fn has_begun(&mut self, number: usize, name: &str) {
         while !self.place.path().join("results").exists() {
@@ -80,7 +80,8 @@ impl Run {
         }
     }
 
-    /// The signal again and again, until it is gone: two that come at once count as one.
+    /// Sends the signal again and again until the run has ended: two that arrive at once count as
+    /// one.
     fn end_with(&mut self, signal: Signal) {
         while self.child.try_wait().unwrap().is_none() {
             kill_process(self.pid(), signal).unwrap();
@@ -88,7 +89,7 @@ impl Run {
         }
     }
 
-    /// Nobody and nothing is there any more but what was measured.
+    /// Checks that only the results of the run remain.
     fn leaves_nothing(&self) {
         let deadline = Instant::now() + PATIENCE;
         let left = || {
@@ -111,14 +112,14 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // It is over already, unless the test has failed.
+        // The run has ended already, unless the test has failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn a_second_ctrl_c_leaves_nothing_of_nodes_behind() {
+fn second_ctrl_c_leaves_nothing_of_nodes() {
     let mut run = Run::of(["adaptive", "engine"], "kind = \"ping-pong\"\nsize = \"64\"");
     // The sides, and their engines.
     run.has_begun(4, "exe");
@@ -127,7 +128,7 @@ fn a_second_ctrl_c_leaves_nothing_of_nodes_behind() {
 }
 
 fn a_web_server_is_ended_with(signal: Signal) {
-    // As it is now: the one that runs it is started elsewhere.
+    // Loads the library now, since its runner is started elsewhere.
     let _ = &*library::LIBRARY;
     let mut run = Run::of(
         ["adaptive", "engine"],
@@ -140,13 +141,13 @@ fn a_web_server_is_ended_with(signal: Signal) {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, nginx"]
-fn a_second_ctrl_c_leaves_nothing_of_programs_behind() {
+fn second_ctrl_c_leaves_nothing_of_programs() {
     a_web_server_is_ended_with(Signal::INT);
 }
 
 #[test]
 #[ignore = "needs root, namespaces, ip, nginx"]
-fn a_killed_run_leaves_nothing_of_programs_behind() {
+fn killed_run_leaves_nothing_of_programs() {
     a_web_server_is_ended_with(Signal::KILL);
 }
 
@@ -156,7 +157,7 @@ fn workers_are_ended_with(signal: Signal) {
         ["toehold", "kernel-loopback"],
         "kind = \"workers\"\nprogram = \"proxy\"\nworkers = 2\nclients = 2\nloops = 1",
     );
-    // The proxy with its workers, and the server behind it with its own.
+    // The proxy with its workers, and the server behind it with its workers.
     run.has_begun(6, "workers");
     run.end_with(signal);
     run.leaves_nothing();
@@ -164,12 +165,12 @@ fn workers_are_ended_with(signal: Signal) {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, cc"]
-fn second_ctrl_c_leaves_nothing_of_workers_behind() {
+fn second_ctrl_c_leaves_nothing_of_workers() {
     workers_are_ended_with(Signal::INT);
 }
 
 #[test]
 #[ignore = "needs root, namespaces, ip, cc"]
-fn killed_run_leaves_nothing_of_workers_behind() {
+fn killed_run_leaves_nothing_of_workers() {
     workers_are_ended_with(Signal::KILL);
 }

@@ -1,4 +1,4 @@
-//! What theory says, as a person asks for it.
+//! The results of theory, as a user asks for them.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn toehold(line: &str) -> (bool, String, String) {
 }
 
 #[test]
-fn the_papers_example_is_worked_out() {
+fn example_of_paper_is_computed() {
     let (done, said, _) = toehold("model demux --users 2000 --chains 19");
     assert!(done);
     for figure in [
@@ -25,7 +25,7 @@ fn the_papers_example_is_worked_out() {
 }
 
 #[test]
-fn programs_get_every_digit() {
+fn json_has_every_digit() {
     let (done, said, _) = toehold("model demux --response-time 0.2 --json");
     assert!(done);
     let report: Value = serde_json::from_str(&said).unwrap();
@@ -35,7 +35,7 @@ fn programs_get_every_digit() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     for line in [
         "--users 0",
         "--chains 0",
@@ -49,7 +49,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_error() {
+fn output_with_closed_reader_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_toehold"))

@@ -1,4 +1,4 @@
-//! Plans in files as a person uses them: listed, carried out, interrupted, resumed, compared.
+//! Plans in files, as users list, carry out, interrupt, resume and compare them.
 
 #[path = "programs/library.rs"]
 mod library;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Long enough for any step here on a busy machine.
+/// Long enough for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const TINY: &str = r#"
@@ -51,7 +51,7 @@ value = 0.5
 unit = "ratio"
 "#;
 
-/// A directory with the plan, and for results.
+/// A directory with the plan and the results.
 struct Place(TempDir);
 
 impl Place {
@@ -113,7 +113,7 @@ fn samples(run: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn plans_are_listed_with_their_papers_and_times() {
+fn plans_are_listed_with_papers_and_durations() {
     let rows = json(&succeeded(toehold(&["list", "--json"]).output().unwrap()).stdout);
     let rows = rows["plans"].as_array().unwrap();
     let named = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
@@ -141,7 +141,7 @@ fn plans_are_listed_with_their_papers_and_times() {
 }
 
 #[test]
-fn a_plan_of_ones_own_is_measured_with_its_factors() {
+fn own_plan_is_measured_with_its_factors() {
     let place = Place::with(TINY);
     let output = succeeded(place.sweep(&["--quick", "--json"]).output().unwrap());
     let report = json(&output.stdout);
@@ -176,12 +176,12 @@ fn a_plan_of_ones_own_is_measured_with_its_factors() {
             _ => 1024,
         })
     );
-    // What has come to its end does not go on.
+    // A completed run is not resumed.
     succeeded(place.sweep(&["--quick"]).output().unwrap());
     assert_eq!(place.runs().len(), 2);
 }
 
-/// A short run of a plan of the demux paper's, from a seed, of which everything that is counted follows.
+/// A short run of a plan of the demux paper; its seed determines all counts.
 fn of_demux_paper(name: &str) -> (TempDir, Value) {
     let results = tempfile::tempdir().unwrap();
     let mut command = toehold(&["reproduce", name, "--quick", "--seed", "1", "--json", "--out"]);
@@ -191,7 +191,7 @@ fn of_demux_paper(name: &str) -> (TempDir, Value) {
     (results, report)
 }
 
-/// That every ratio of a pair is 1 to so much, of which there are so many.
+/// Checks that every ratio of a pair is 1 within `to`, and that there are `count` ratios.
 #[track_caller]
 fn agree(report: &Value, pair: &str, to: f64, count: usize) {
     let ratios = report["ratios"].as_object().unwrap();
@@ -212,7 +212,7 @@ fn agree(report: &Value, pair: &str, to: f64, count: usize) {
 }
 
 #[test]
-fn the_demux_papers_numbers_are_what_is_counted() {
+fn counts_match_numbers_of_demux_paper() {
     let (_results, report) = of_demux_paper("demux/section3");
     agree(&report, "/simulation/model", 0.01, 8);
     agree(&report, "/measured/simulation", 0.02, 8);
@@ -222,7 +222,7 @@ fn the_demux_papers_numbers_are_what_is_counted() {
             .as_f64()
             .unwrap_or_else(|| panic!("no {metric} of {candidate}"))
     };
-    // What the paper prints, and what it should.
+    // The paper's printed number, and the corrected one.
     for (metric, printed, corrected) in [
         ("examined_bsd_200ms_2000", 1000.99975, 1000.99975),
         ("examined_move-to-front_2000ms_2000", 904.4, 905.4),
@@ -241,12 +241,12 @@ fn the_demux_papers_numbers_are_what_is_counted() {
         }
     }
     assert!(value("examined_ns_flow-table_200ms_2000", "measured") > 0.0);
-    // Of what no other side has taken part in.
+    // Ratios of metrics that the other side lacks.
     assert!(report["metrics"]["interrupts_examined_bsd_200ms_2000"].is_null());
 }
 
 #[test]
-fn the_demux_papers_connections_cost_two_stacks_what_it_reckons() {
+fn costs_of_two_stacks_match_demux_paper() {
     let (_results, report) = of_demux_paper("demux/section4");
     agree(&report, "/measured/simulation", 0.02, 10);
     agree(&report, "/measured/printed", 0.02, 4);
@@ -255,15 +255,15 @@ fn the_demux_papers_connections_cost_two_stacks_what_it_reckons() {
 }
 
 #[test]
-fn the_demux_papers_users_enter_what_it_says() {
+fn entered_transactions_match_demux_paper() {
     let (_results, report) = of_demux_paper("demux/fig4");
     agree(&report, "/simulation/printed", 0.02, 5);
 }
 
 #[test]
-fn a_picture_has_the_demux_papers_curve_equations_simulation_and_measurement() {
+fn picture_has_curve_equations_simulation_and_measurement_of_demux_paper() {
     let (results, report) = of_demux_paper("demux/fig9");
-    // With few users, what a key of a hash does to chains is more than that.
+    // With few users, a hash key changes chains by more than that.
     agree(&report, "_2000/simulation/model", 0.01, 7);
     agree(&report, "_2000/measured/simulation", 0.02, 7);
     let run = fs::read_dir(results.path())
@@ -302,7 +302,7 @@ fn a_picture_has_the_demux_papers_curve_equations_simulation_and_measurement() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_where_it_was() {
+fn interrupted_run_is_resumed() {
     let place = Place::with(TINY);
     let mut child = place
         .sweep(&[])
@@ -370,7 +370,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_malformed_plan_is_said_with_its_line() {
+fn malformed_plan_is_reported_with_its_line() {
     let place = Place::with(&TINY.replace("kind = \"stream\"", "kind = \"torrent\""));
     let output = place.sweep(&[]).output().unwrap();
     assert!(!output.status.success());
@@ -385,7 +385,7 @@ fn a_malformed_plan_is_said_with_its_line() {
 }
 
 #[test]
-fn two_runs_are_compared_by_figure() {
+fn runs_are_compared_by_figure() {
     let place = Place::with(TINY);
     for _ in 0..2 {
         succeeded(place.sweep(&["--quick"]).output().unwrap());
@@ -426,7 +426,7 @@ fn two_runs_are_compared_by_figure() {
     assert!(text(&missing.stderr).contains("cannot read /nowhere"));
 }
 
-/// Every cell of a plan, each with a few requests or messages, over a node and the kernel.
+/// Measures every cell of a plan, each with a few requests or messages, over a node and the kernel.
 fn is_measured_on_nodes(name: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../experiments/{name}.toml"));
     let plan = fs::read_to_string(file).unwrap();
@@ -458,12 +458,12 @@ fn web_servers_with_one_file_are_measured_on_nodes() {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, apache2, nginx"]
-fn web_servers_with_files_by_zipfs_law_are_measured_on_nodes() {
+fn web_servers_with_zipf_files_are_measured_on_nodes() {
     is_measured_on_nodes("toe/fig8b");
 }
 
 #[test]
 #[ignore = "needs root, namespaces, tun, ip, mpirun.openmpi, mpicc.openmpi, mpiexec.mpich, mpicc.mpich"]
-fn ranks_of_mpi_are_measured_on_nodes() {
+fn mpi_ranks_are_measured_on_nodes() {
     is_measured_on_nodes("toe/fig7");
 }

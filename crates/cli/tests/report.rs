@@ -1,4 +1,4 @@
-//! What runs found, as a person asks for it.
+//! The findings of runs, as a user asks for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn the_latest_run_becomes_a_page_and_others_forms() {
+fn latest_run_becomes_page_and_other_forms() {
     let (results, run) = with_a_run();
     let output = toehold(results.path(), &["report"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -55,7 +55,7 @@ fn the_latest_run_becomes_a_page_and_others_forms() {
     let text = fs::read_to_string(&page).unwrap();
     assert!(text.contains("<td><b>floor</b> against unix</td>") && text.contains("echarts"));
 
-    // Interrupted runs too; what is asked for, and nothing else.
+    // Also interrupted runs; only the requested forms are written.
     fs::remove_file(run.join("report.json")).unwrap();
     fs::remove_file(&page).unwrap();
     let run = run.to_str().unwrap();
@@ -72,7 +72,7 @@ fn the_latest_run_becomes_a_page_and_others_forms() {
 }
 
 #[test]
-fn what_cannot_be_reported_is_said_with_what_to_do() {
+fn failed_report_says_what_to_do() {
     let results = tempfile::tempdir().unwrap();
     let fails = |arguments: &[&str]| {
         let output = toehold(results.path(), arguments);

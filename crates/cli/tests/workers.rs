@@ -1,4 +1,4 @@
-//! Programs with several workers as a person measures them: each plan once, with short measurements.
+//! Programs with several workers, as a user measures them: each plan once, with short measurements.
 
 #[path = "programs/library.rs"]
 mod library;
@@ -18,7 +18,7 @@ fn toehold(arguments: &[&str], results: &Path) -> Command {
     command
 }
 
-/// A command with the library that programs are run with.
+/// A command with the library of the programs.
 fn on_nodes(arguments: &[&str], results: &Path) -> Command {
     let mut command = toehold(arguments, results);
     command.env("TOEHOLD_LIBRARY", &*library::LIBRARY);
@@ -30,8 +30,8 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said()))
 }
 
-/// Every cell of a plan's short form is measured once over all candidates that have it; `with_unix` says
-/// of how many Unix sockets are one.
+/// Measures every cell of a plan's short form once, over all candidates that have it. `with_unix`
+/// is the number of cells with Unix sockets.
 fn is_measured(name: &str, with_unix: usize) {
     let place = tempfile::tempdir().unwrap();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../experiments/scale/{name}.toml"));
@@ -118,7 +118,7 @@ fn every_kind_of_concurrency_is_measured() {
 
 #[test]
 #[ignore = "needs root, namespaces, ip, cc"]
-fn workers_that_are_chosen_are_measured_beside_busy_loops() {
+fn chosen_workers_are_measured_beside_busy_loops() {
     let place = tempfile::tempdir().unwrap();
     let words = "bench workers --programs prefork,forking --workers 1,2 --clients 2 --loops 2 --rounds 1 --span 1 --json";
     let words: Vec<_> = words.split(' ').collect();
@@ -142,9 +142,9 @@ fn workers_that_are_chosen_are_measured_beside_busy_loops() {
     }
 }
 
-/// `PATH` leads to what measurements themselves take, and to no program that is measured.
+/// `PATH` leads to the programs of the measurement itself, and to no measured program.
 #[test]
-fn program_that_is_missing_is_a_row_that_says_so() {
+fn missing_program_is_reported_in_its_row() {
     let place = tempfile::tempdir().unwrap();
     let bin = place.path().join("bin");
     fs::create_dir(&bin).unwrap();

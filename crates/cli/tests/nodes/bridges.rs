@@ -1,4 +1,4 @@
-//! Bridges of the kernel's, of which devices on the fabric are ports.
+//! Kernel bridges with devices on the fabric as ports.
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,11 +13,11 @@ use toehold_shm::Gather;
 use crate::programs::{Host, check_stream, hardware_address, measure, read_back, tcpdump};
 use crate::support::{Fabrics, eventually};
 
-/// A bridge of the kernel's, of which a device is a port; a veth pair leads from it to a
-/// third namespace, whose programs reach the fabric.
+/// A kernel bridge with a device as a port. A veth pair leads from the bridge to a third namespace,
+/// whose programs reach the fabric.
 #[test]
 #[ignore = "needs root, namespaces, tun, ip, iperf3"]
-fn a_veth_pair_is_behind_a_bridge() {
+fn program_behind_bridge_reaches_fabric() {
     const LEN: u64 = 20 << 20;
     let fabrics = Fabrics::new();
     let bridge = Host::new(&fabrics, "port", 1500, "--bridged");
@@ -26,7 +26,7 @@ fn a_veth_pair_is_behind_a_bridge() {
         namespace: Namespace::create().unwrap(),
         interface: "inner",
     };
-    // A process in it is how `ip` is told of a namespace without a name.
+    // `ip` needs a process in a namespace without a name.
     let mut waiting = behind.start("sleep 1000");
     let process = waiting.0.as_mut().expect("it runs").id();
     for line in [
@@ -50,10 +50,10 @@ fn a_veth_pair_is_behind_a_bridge() {
     }
 }
 
-/// A frame with a VLAN tag, from another port of such a bridge, comes out as it went in.
+/// A frame with a VLAN tag, from another port of such a bridge, is forwarded unchanged.
 #[test]
 #[ignore = "needs root, namespaces, tun, ip, tcpdump"]
-fn tags_are_left_alone() {
+fn vlan_tag_is_forwarded_unchanged() {
     let fabrics = Fabrics::new();
     let bridge = Host::new(&fabrics, "port", 1500, "--bridged");
     let member = Host::new(&fabrics, "toe1", 1500, "");
@@ -72,7 +72,7 @@ fn tags_are_left_alone() {
     let recording = tcpdump(&member, &file, "");
     let mut frame = hardware_address(&member).to_vec();
     frame.extend(source.address());
-    // 802.1Q, priority 3, network 42; then a type that nobody has, and bytes.
+    // 802.1Q, priority 3, network 42; then an unused type, and payload.
     frame.extend([0x81, 0x00, 0x60, 42, 0x88, 0xb5]);
     frame.extend((0..1400).map(|at| at as u8));
     let source = RefCell::new(source);
@@ -94,11 +94,11 @@ fn tags_are_left_alone() {
     assert!(shown.contains("vlan 42, p 3"), "{shown}");
 }
 
-/// Two bridges with two ways between them, over the fabric and over a veth pair: by the spanning
-/// tree protocol they use one, and the other when that is gone.
+/// Two bridges with two paths between them, over the fabric and over a veth pair. By the spanning
+/// tree protocol they use one path, and the other when the first is gone.
 #[test]
 #[ignore = "needs root, namespaces, tun, ip, ping"]
-fn bridges_agree_on_a_spanning_tree_over_the_fabric() {
+fn bridges_over_fabric_agree_on_spanning_tree() {
     const ADDRESSES: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
     let fabrics = Fabrics::new();
     let hosts = ["port0", "port1"].map(|port| Host::new(&fabrics, port, 1500, "--bridged"));
@@ -123,7 +123,7 @@ fn bridges_agree_on_a_spanning_tree_over_the_fabric() {
             "ip link set br0 up",
             &format!("ip link set {port} master br0"),
             "ip link set cable master br0 up",
-            // The way over the fabric is the better one.
+            // The path over the fabric is preferred.
             &format!("ip link set {port} type bridge_slave cost 10"),
             "ip link set cable type bridge_slave cost 1000",
         ] {

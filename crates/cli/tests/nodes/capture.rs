@@ -1,4 +1,4 @@
-//! Recording what programs exchange, while they do.
+//! Captures of a node's traffic while programs exchange data.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -32,13 +32,13 @@ fn exchange(from: &mut TcpStream, to: &mut TcpStream, message: &[u8], rounds: us
     }
 }
 
-/// A capture that has begun.
+/// A running capture.
 fn capture(fabrics: &Fabrics, file: &Path, arguments: &str) -> Child {
     let line = format!("capture a -w {} {arguments}", file.display());
     let mut command = fabrics.command(&line);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let capture = command.spawn().unwrap();
-    // The file's first bytes are written when the node records.
+    // The file's first bytes are written when the node starts to record.
     eventually("the capture's beginning", || {
         fs::metadata(file).is_ok_and(|file| file.len() > 0)
     });
@@ -52,7 +52,7 @@ fn end(capture: Child) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The frames of a file: bytes that were kept, and bytes that there were.
+/// The frames of a file: the bytes kept, and the original length.
 fn frames(file: &Path) -> Vec<(Vec<u8>, usize)> {
     let mut bytes = Vec::new();
     File::open(file).unwrap().read_to_end(&mut bytes).unwrap();
@@ -73,14 +73,14 @@ fn holds(frame: &[u8], message: &[u8]) -> bool {
     frame.windows(message.len()).any(|window| window == message)
 }
 
-/// Of a TCP segment in an IPv4 packet without options.
+/// The sequence number of a TCP segment in an IPv4 packet without options.
 fn sequence_number(frame: &[u8]) -> &[u8] {
     &frame[14 + 20 + 4..][..4]
 }
 
-/// Packets that tshark finds fault with; `None` if there is no tshark.
+/// Packets in which tshark finds errors; `None` without tshark.
 fn complaints(file: &Path) -> Option<String> {
-    // Duplicates that are reported as such (D-SACK) come of a busy machine, too.
+    // Duplicates reported as such (D-SACK) also occur on a busy machine.
     let wrong = "_ws.malformed || (_ws.expert.severity >= 6291456 && !tcp.options.sack.dsack) \
                  || tcp.checksum.status == 0 || ip.checksum.status == 0 || tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment";
     let mut tshark = Command::new("tshark");
@@ -95,7 +95,7 @@ fn complaints(file: &Path) -> Option<String> {
 }
 
 #[test]
-fn a_capture_has_every_frame_whoever_drives() {
+fn capture_has_every_frame_in_any_placement() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up a b");
     let file = fabrics.0.path().join("a.pcapng");
@@ -104,7 +104,7 @@ fn a_capture_has_every_frame_whoever_drives() {
     exchange(&mut client, &mut server, b"driven by the program", 20);
     fabrics.succeeds("placement a engine");
     exchange(&mut server, &mut client, b"driven by the engine", 20);
-    // Long enough to be a super-frame whose payload is read in place.
+    // Long enough for a super-frame whose payload is read in place.
     exchange(&mut server, &mut client, &[0x5a; 20_000], 10);
     let summary = end(recording);
     assert_eq!(
@@ -115,7 +115,7 @@ fn a_capture_has_every_frame_whoever_drives() {
     assert_eq!(summary["frames"], frames.len());
     for message in [&b"driven by the program"[..], b"driven by the engine"] {
         let holding = frames.iter().filter(|(frame, _)| holds(frame, message));
-        // On a busy machine some are sent twice.
+        // On a busy machine some frames are retransmitted.
         let different: HashSet<&[u8]> = holding.map(|(frame, _)| sequence_number(frame)).collect();
         assert_eq!(different.len(), 20);
     }
@@ -124,7 +124,7 @@ fn a_capture_has_every_frame_whoever_drives() {
 }
 
 #[test]
-fn a_capture_keeps_the_beginnings_of_frames_if_asked() {
+fn capture_with_snap_len_keeps_beginnings_of_frames() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up a b");
     let file = fabrics.0.path().join("a.pcapng");
@@ -139,7 +139,7 @@ fn a_capture_keeps_the_beginnings_of_frames_if_asked() {
 }
 
 #[test]
-fn a_node_is_recorded_once_at_a_time_and_until_whoever_asked_is_gone() {
+fn node_has_one_capture_at_a_time_until_its_command_ends() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up a b");
     let file = fabrics.0.path().join("a.pcapng");
@@ -160,7 +160,7 @@ fn a_node_is_recorded_once_at_a_time_and_until_whoever_asked_is_gone() {
 }
 
 #[test]
-fn a_capture_ends_with_the_node_or_with_whoever_reads_it() {
+fn capture_ends_with_node_or_reader() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up a b");
     let mut piped = fabrics.command("capture a -w -");

@@ -15,20 +15,20 @@ const AT_ONCE: usize = 16;
 
 const SETTINGS: &str = "--peers 512 --payload-memory 1M --connections 1024 --json";
 
-/// Bytes of the ring to a peer that was only told where the node is; the whole has 1 MiB.
+/// Bytes of the ring to a peer that has only announced itself; a whole ring has 1 MiB.
 const MOST_OF_A_RING: u64 = 64 << 10;
 
-/// Engine processes in a fabric, each of which is everybody's peer.
+/// Engine processes in a fabric; each is a peer of all others.
 struct Crowd {
     fabrics: Fabrics,
     fabric: Fabric,
-    /// Their addresses.
+    /// The nodes' addresses.
     nodes: Vec<IpAddr>,
 }
 
 impl Crowd {
     fn new() -> Crowd {
-        // For each peer, a process that attaches has what rings it.
+        // For each peer, an attached process has its doorbell.
         let maximum = getrlimit(Resource::Nofile).maximum;
         let current = maximum;
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
@@ -54,7 +54,7 @@ impl Crowd {
         }
     }
 
-    /// What the nodes say of their peers.
+    /// The nodes' status of their peers.
     fn stacks(&self) -> Vec<Value> {
         let lines = self.fabrics.list("ps --json");
         let lines = lines.as_array().unwrap().iter();
@@ -75,7 +75,7 @@ fn address(started: &Value) -> IpAddr {
     address.parse().unwrap()
 }
 
-/// Nobody listens there, so that it is the other stack that says no.
+/// No program listens there, so that the other stack refuses.
 fn is_refused_by(node: &Node, other: IpAddr) -> bool {
     TcpStream::connect(node, (other, 9)).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -101,7 +101,7 @@ fn everybody_is_met(sizes: &[usize]) {
     for &size in sizes {
         crowd.grow(size);
         eventually("their meeting", || crowd.all_have(size - 1));
-        // What their rings take goes by the peers that there are.
+        // The size of the rings follows the number of peers.
         for stack in crowd.stacks() {
             let each = stack["peer_memory"].as_u64().unwrap() / (size as u64 - 1);
             assert!((1..MOST_OF_A_RING).contains(&each), "{each}");
@@ -117,7 +117,7 @@ fn everybody_is_met(sizes: &[usize]) {
     for other in [1, last / 2, last] {
         talk(&crowd, &node, other);
     }
-    // One that left is used again when it comes back.
+    // The memory of a node that left is used again when it returns.
     crowd.fabrics.succeeds("down n5");
     eventually("that it is gone", || crowd.all_have(last - 1));
     let again = crowd.fabrics.list(&format!("up n5 {SETTINGS}"));
@@ -126,12 +126,12 @@ fn everybody_is_met(sizes: &[usize]) {
 }
 
 #[test]
-fn one_of_many_nodes_meets_all_others() {
+fn node_among_many_meets_all_others() {
     everybody_is_met(&[16, 64]);
 }
 
 #[test]
 #[ignore = "slow: 512 engine processes take minutes, 10 GiB, and 2 million descriptors"]
-fn one_of_five_hundred_and_twelve_nodes_meets_all_others() {
+fn node_among_512_meets_all_others() {
     everybody_is_met(&[16, 64, 512]);
 }

@@ -1,4 +1,4 @@
-//! Strategies of demultiplexing, chosen for nodes.
+//! Demultiplexing strategies of nodes.
 
 use std::io::{Read, Write};
 
@@ -10,7 +10,7 @@ use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::support::{Fabrics, eventually};
 
-/// A counter of a node; `None` if it does not count that.
+/// A counter of a node; `None` if the node does not count it.
 fn counter(fabrics: &Fabrics, node: &str, name: &str) -> Option<u64> {
     let stat = fabrics.json(&format!("stat {node} --json"));
     let counters = stat["counters"].as_array().unwrap();
@@ -19,7 +19,7 @@ fn counter(fabrics: &Fabrics, node: &str, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_strategy_serves_a_node_and_says_what_it_costs() {
+fn every_strategy_serves_node_and_counts_its_work() {
     for strategy in [
         "bsd",
         "move-to-front",
@@ -52,7 +52,7 @@ fn every_strategy_serves_a_node_and_says_what_it_costs() {
             "{strategy}: {examined} of {lookups}"
         );
         if strategy == "bsd" {
-            // Each SYN has found nothing among those there were.
+            // Each SYN has found no connection among the existing ones.
             assert!(examined >= 45, "{examined}");
         }
         assert_eq!(
@@ -63,7 +63,7 @@ fn every_strategy_serves_a_node_and_says_what_it_costs() {
     }
 }
 
-/// Two nodes, one for each end of connections that all have messages in turn.
+/// Two nodes, one for each end of connections that send messages in turn.
 struct Ends {
     fabrics: Fabrics,
     streams: Vec<(TcpStream, TcpStream)>,
@@ -87,7 +87,7 @@ impl Ends {
         Self { fabrics, streams }
     }
 
-    /// What both ends have done, and examined for it.
+    /// The look-ups of both ends, and the entries they examined.
     fn counted(&self) -> [u64; 2] {
         let both = |name| {
             let of = |node| counter(&self.fabrics, node, name).unwrap();
@@ -96,11 +96,11 @@ impl Ends {
         ["demux_lookups", "demux_examined"].map(both)
     }
 
-    /// Has one message of 100 bytes cross on each connection, and its acknowledgement.
+    /// Sends one message of 100 bytes on each connection, and waits for its acknowledgement.
     fn send_on_all(&mut self) {
         let [before, _] = self.counted();
         let packets = 2 * self.streams.len() as u64;
-        // All at once would take longer than anybody waits who then sends again.
+        // All at once would take longer than the peer's retransmission timeout.
         for (client, server) in &mut self.streams {
             client.write_all(&[7; 100]).unwrap();
             server.read_exact(&mut [0; 100]).unwrap();
@@ -111,10 +111,10 @@ impl Ends {
     }
 }
 
-/// The demux paper's section 4, with the numbers of connections it has: what nodes count for
-/// the packets of messages is what the paper reckons with.
+/// The demux paper's section 4, with its numbers of connections: the nodes' counts for the packets
+/// of messages match the paper's calculation.
 #[test]
-fn messages_on_thousands_of_connections_cost_nodes_what_the_paper_says() {
+fn cost_of_messages_on_thousands_of_connections_matches_paper() {
     for (strategy, connections) in [("bsd", 3600), ("sequent:19", 5040)] {
         let mut ends = Ends::new(strategy, connections);
         let [lookups, examined] = ends.counted();
@@ -123,14 +123,14 @@ fn messages_on_thousands_of_connections_cost_nodes_what_the_paper_says() {
         let each = (counted[1] - examined) as f64 / (counted[0] - lookups) as f64;
         let packets = f64::from(PACKETS * connections);
         let reckoned = printed(strategy.parse().unwrap(), connections).unwrap() / packets;
-        // Each examines what its cache has besides, and chains are not all of one length.
+        // Each also examines its cache, and chains are not all of one length.
         let ratio = each / reckoned;
         assert!((0.98..1.04).contains(&ratio), "{strategy}: {each} for a packet");
     }
 }
 
 #[test]
-fn what_is_no_strategy_is_refused() {
+fn unknown_strategy_is_refused() {
     let fabrics = Fabrics::new();
     for wrong in ["linear", "sequent:0", "bsd:3"] {
         let said = fabrics.fails(&format!("up web --demux {wrong}"));

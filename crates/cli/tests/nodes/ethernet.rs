@@ -1,5 +1,5 @@
-//! Fabrics on an Ethernet: a veth pair whose one end is in the namespace of the uplink's host,
-//! and the other one in that of a peer, which has nothing of Toehold's.
+//! Fabrics on an Ethernet. One end of a veth pair is in the namespace of the uplink's host, the
+//! other in that of a peer without Toehold.
 
 use std::io::{Read, Write};
 use std::net::{self, IpAddr};
@@ -60,7 +60,7 @@ impl Lan {
         self.wait(nodes);
     }
 
-    /// Until the uplink knows so many nodes.
+    /// Waits until the uplink knows this many nodes.
     fn wait(&self, nodes: u64) {
         eventually("the nodes", || self.status()["stack"]["peers"] == nodes);
     }
@@ -91,7 +91,7 @@ impl Lan {
         ip(&self.peer, line)
     }
 
-    /// A stream each way at the same time, between a node and the peer's kernel.
+    /// Runs a stream in each direction at the same time, between a node and the peer's kernel.
     fn streams(&self, node: &Node, own: &str, other: &str) {
         let listener = TcpListener::bind(node, (own.parse::<IpAddr>().unwrap(), 0)).unwrap();
         let to = listener.local_addr().unwrap();
@@ -110,7 +110,7 @@ impl Lan {
         exchange(&nodes, &kernels);
     }
 
-    /// What the kernel says of the interface.
+    /// The kernel's description of the interface.
     fn shown(&self) -> String {
         self.in_host("-d link show eth0")
     }
@@ -143,7 +143,7 @@ fn exchange(nodes: &TcpStream, kernels: &net::TcpStream) {
     });
 }
 
-/// Nodes and the peer talk while the interface's own kernel does, too.
+/// Nodes and the peer exchange data, while the interface's own kernel does too.
 fn talks(lan: &Lan) {
     let a = lan.attach("a");
     std::thread::scope(|scope| {
@@ -152,7 +152,7 @@ fn talks(lan: &Lan) {
             lan.streams(&a, own, other);
         }
     });
-    // Somebody who comes later.
+    // A node that joins later.
     lan.fabrics.succeeds("up c");
     lan.wait(3);
     lan.streams(&lan.attach("c"), "10.77.0.3", OF_PEER[0]);
@@ -160,7 +160,7 @@ fn talks(lan: &Lan) {
     assert_eq!(lan.counter("packet_not_served"), 0);
 }
 
-/// After the end of its process nothing is left at the interface, and another one can start.
+/// After the end of its process, no trace remains at the interface, and another uplink can start.
 fn leaves_nothing(lan: &Lan, options: &str) {
     lan.kill_uplink();
     let shown = lan.shown();
@@ -173,7 +173,7 @@ fn leaves_nothing(lan: &Lan, options: &str) {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn nodes_are_on_an_ethernet_through_packet_sockets() {
+fn nodes_reach_ethernet_through_packet_sockets() {
     let lan = Lan::new("--xdp off");
     talks(&lan);
     assert!(
@@ -190,8 +190,8 @@ fn nodes_are_on_an_ethernet_through_packet_sockets() {
     lan.streams(&lan.attach("b"), "10.77.0.2", OF_PEER[0]);
 }
 
-/// On either way all queues are in use, and nothing is lost that the kernel at the other end
-/// leaves undone.
+/// With either access, all queues are in use, and checksums and segmentation left undone by the
+/// remote kernel cause no loss.
 fn are_on_it_through_xdp(how: &str, says: &str) {
     let options = format!("--xdp {how}");
     let lan = Lan::new(&options);
@@ -210,19 +210,19 @@ fn are_on_it_through_xdp(how: &str, says: &str) {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn nodes_are_on_an_ethernet_through_xdp_of_the_driver() {
+fn nodes_reach_ethernet_through_xdp_of_driver() {
     are_on_it_through_xdp("copy", "AF_XDP with copies");
 }
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn nodes_are_on_an_ethernet_through_generic_xdp() {
+fn nodes_reach_ethernet_through_generic_xdp() {
     are_on_it_through_xdp("generic", "AF_XDP of the generic kind");
 }
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn what_xdp_cannot_do_is_said_or_done_in_another_way() {
+fn unavailable_xdp_is_reported_or_replaced() {
     let lan = Lan::new("--queues 2 --xdp copy");
     let shown = lan.fabrics.succeeds("stat lan");
     assert!(shown.contains(", 2 queues"), "{shown}");
@@ -247,7 +247,7 @@ fn what_xdp_cannot_do_is_said_or_done_in_another_way() {
         refused.contains("AF_XDP without copies is not available"),
         "{refused}"
     );
-    // What is best is then the other way, and it is said why.
+    // The best access is then a packet socket, and the reason is reported.
     lan.uplink("", 2);
     let shown = lan.fabrics.succeeds("stat lan");
     assert!(
@@ -258,7 +258,7 @@ fn what_xdp_cannot_do_is_said_or_done_in_another_way() {
 
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn an_uplink_tells_how_its_interface_is() {
+fn uplink_reports_state_of_its_interface() {
     let lan = Lan::new("");
     lan.in_host("link set eth0 down");
     assert_eq!(lan.status()["stack"]["interface"]["state"], "down");
@@ -284,7 +284,7 @@ fn an_uplink_tells_how_its_interface_is() {
 /// `up --uplink` starts an uplink if there is none to that interface.
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn a_node_is_started_on_the_network_of_an_interface() {
+fn up_with_uplink_starts_node_on_network_of_interface() {
     let lan = Lan::new("");
     lan.fabrics.succeeds("down --all");
     let start = |line: &str| lan.host.run(|| lan.fabrics.run(line)).unwrap();
@@ -302,7 +302,7 @@ fn a_node_is_started_on_the_network_of_an_interface() {
         !missing.status.success() && said.contains("no-such-one"),
         "{said}"
     );
-    // One of that name that leads elsewhere, or nowhere.
+    // The name belongs to a node that is not an uplink to that interface.
     let taken = start("up d --uplink a");
     let said = String::from_utf8_lossy(&taken.stderr).into_owned();
     assert!(
@@ -311,11 +311,11 @@ fn a_node_is_started_on_the_network_of_an_interface() {
     );
 }
 
-/// Somebody on the interface's network has the address: who comes later is refused, be it a
-/// node, an interface of the kernel's, or the uplink.
+/// A host on the interface's network has the address. A newcomer is refused, whether a node, a
+/// kernel interface, or the uplink.
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn an_address_of_the_network_is_not_used_twice() {
+fn address_in_use_on_network_is_refused() {
     let lan = Lan::new("");
     let fabrics = &lan.fabrics;
     let [ipv4, ipv6] = OF_PEER;
@@ -340,7 +340,7 @@ fn an_address_of_the_network_is_not_used_twice() {
 /// Two machines with a fabric each on one Ethernet.
 #[test]
 #[ignore = "needs namespaces, ip"]
-fn a_node_of_another_machine_keeps_its_address() {
+fn address_of_node_on_other_machine_is_refused() {
     let lan = Lan::new("");
     let in_peer = &lan.in_peer;
     lan.fabrics.succeeds(&format!(
@@ -365,11 +365,11 @@ fn unspecified(like: IpAddr) -> net::SocketAddr {
     }
 }
 
-/// A fabric with long packets on a network of short ones: what may be fragmented is, and all else
-/// comes to fit when its sender has been told.
+/// A fabric with long packets on a network of short ones. Packets that may be fragmented are; the
+/// senders of others are told the MTU.
 #[test]
 #[ignore = "needs namespaces, tun, ip"]
-fn packets_too_long_for_the_network_get_there() {
+fn packets_too_long_for_network_arrive() {
     let lan = Lan::new("");
     let (near, in_near) = namespace();
     let fabrics = &lan.fabrics;
@@ -399,7 +399,7 @@ fn packets_too_long_for_the_network_get_there() {
             .unwrap();
         near.connect(address).unwrap();
         let (fragmented, reported) = (counted("fragmented"), counted("reported"));
-        // Longer than any frame, so that it comes in long fragments, which IPv4 has cut once more.
+        // Longer than any frame, so that it arrives in long fragments, which IPv4 fragments again.
         for len in [20_000, 5000] {
             eventually("a long datagram", || {
                 let mut datagram = vec![0; 30_000];

@@ -1,6 +1,5 @@
-//! Nodes with the kernel's stack beside theirs: two of them in one fabric, each with its TAP
-//! device in a network namespace of its own, in which the kernel's programs are threads of
-//! these tests.
+//! Nodes with the kernel's stack beside theirs: two of them in one fabric. Each has its TAP device
+//! in a network namespace of its own. The kernel's programs are threads of these tests.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -15,7 +14,7 @@ use toehold_socket::{Fabric, Node, TcpListener, TcpStream};
 
 use crate::support::{Fabrics, PATIENCE, eventually, text, wait_for_end};
 
-/// What crosses in a stream.
+/// Bytes of a stream.
 const BYTES: usize = 3 << 20;
 
 /// A fabric with two nodes, `a` and `b`, and the kernel beside each.
@@ -54,7 +53,7 @@ impl Pair {
         Node::attach(&fabric, node).unwrap()
     }
 
-    /// Does something as a program of the kernel's on a node.
+    /// Runs a function as a program of the kernel's on a node.
     pub(crate) fn beside<T: Send>(&self, node: usize, act: impl FnOnce() -> T + Send) -> T {
         self.namespaces[node].run(act).unwrap()
     }
@@ -80,7 +79,7 @@ impl Pair {
         self.beside(node, || net::TcpStream::connect(address))
     }
 
-    /// A figure of TCP that the kernel has counted on a node.
+    /// A TCP counter of the kernel on a node.
     fn kernel_counted(&self, node: usize, name: &str) -> u64 {
         let text = self.beside(node, || {
             std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap()
@@ -91,7 +90,7 @@ impl Pair {
         both.find(|(known, _)| *known == name).unwrap().1.parse().unwrap()
     }
 
-    /// A figure that a node has counted, of all its shards together.
+    /// A counter of a node, summed over its shards.
     pub(crate) fn counted(&self, node: &str, name: &str) -> u64 {
         let stat = self.fabrics.json(&format!("stat {node} --json"));
         let counters = stat["counters"].as_array().unwrap().iter();
@@ -108,7 +107,7 @@ impl Pair {
     }
 }
 
-/// Carries out a line of `ip` in a namespace.
+/// Runs a line of `ip` in a namespace.
 pub(crate) fn ip(namespace: &Namespace, line: &str) -> String {
     let done = namespace.run(|| Command::new("ip").args(line.split_whitespace()).output());
     let done = done.unwrap().expect("ip");
@@ -116,7 +115,7 @@ pub(crate) fn ip(namespace: &Namespace, line: &str) -> String {
     text(&done.stdout)
 }
 
-/// An echo request and its answer.
+/// Sends an echo request and waits for its answer.
 fn ping(to: IpAddr) -> bool {
     let (family, protocol, request, reply) = match to {
         IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, 8, 0),
@@ -134,7 +133,7 @@ fn ping(to: IpAddr) -> bool {
     message[0] = request;
     message[4..8].copy_from_slice(&[0x12, 0x34, 0, 1]);
     if to.is_ipv4() {
-        // The sum of what is not zero; of IPv6, the kernel fills it in.
+        // The sum of the fields that are not zero; for IPv6, the kernel fills it in.
         let sum = !(0x0800_u16 + 0x1234 + 1);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
@@ -142,7 +141,7 @@ fn ping(to: IpAddr) -> bool {
         return false;
     }
     let mut answer = [0; 256];
-    // Others' messages may come in between.
+    // Other messages may arrive in between.
     for _ in 0..20 {
         let Ok((len, _)) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()) else {
             return false;
@@ -196,7 +195,7 @@ pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn kernels_reach_each_other_over_the_fabric() {
+fn kernels_reach_each_other_over_fabric() {
     let pair = Pair::new("");
     for address in NODE_B {
         eventually("an answer", || pair.ping(0, address));
@@ -205,7 +204,7 @@ fn kernels_reach_each_other_over_the_fabric() {
         let server = pair.beside(1, || UdpSocket::bind(at(there, 53))).unwrap();
         let client = pair.beside(0, || UdpSocket::bind(at(here, 0))).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
-        // The second one in fragments.
+        // The second one is sent in fragments.
         for len in [100, 20_000] {
             client.send_to(&vec![len as u8; len], at(there, 53)).unwrap();
             let mut datagram = vec![0; 30_000];
@@ -233,7 +232,7 @@ fn kernels_reach_each_other_over_the_fabric() {
     }
 }
 
-/// One end is this stack's, the other one the kernel's on another node; begun by either.
+/// One end is this stack's, the other the kernel's on another node; either opens the connection.
 fn stacks_and_kernels_talk(settings: &str) {
     let pair = Pair::new(settings);
     let node = pair.attach("a");
@@ -268,24 +267,24 @@ fn stacks_and_kernels_talk(settings: &str) {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn our_stack_and_the_kernels_talk() {
+fn stack_and_kernel_exchange_data() {
     stacks_and_kernels_talk("");
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_engine_and_the_kernels_talk() {
+fn engine_and_kernel_exchange_data() {
     stacks_and_kernels_talk("--placement engine");
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn shards_and_the_kernels_talk() {
+fn shards_and_kernel_exchange_data() {
     stacks_and_kernels_talk("--shards 3");
 }
 
-/// Listens where one of the kernel's sockets was just closed: a process that another test is about
-/// to start may have had a copy of it for a moment.
+/// Listens at a port that a socket of the kernel has just left. A process that another test is
+/// about to start may have had a copy of that socket for a moment.
 fn listens_soon(node: &Node, address: SocketAddr) -> TcpListener {
     let listener = RefCell::new(None);
     eventually("the port is free", || {
@@ -295,20 +294,20 @@ fn listens_soon(node: &Node, address: SocketAddr) -> TcpListener {
     listener.into_inner().unwrap()
 }
 
-/// Whoever comes second is refused, and finds the port free when the first one has closed.
+/// The second to bind is refused, and finds the port free when the first has closed.
 fn a_port_belongs_to_one_of_the_two(settings: &str) {
     let pair = Pair::new(settings);
     let (node, other) = (pair.attach("a"), pair.attach("b"));
     let (here, refused) = (NODE_A[0], std::io::ErrorKind::ConnectionRefused);
     let in_use = std::io::ErrorKind::AddrInUse;
-    // Nobody's: the kernel refuses, once.
+    // A port of neither stack: the kernel refuses, once.
     let error = pair.kernel_connects(1, at(here, 9)).unwrap_err();
     assert_eq!(error.kind(), refused);
     let error = TcpStream::connect(&other, at(here, 9)).unwrap_err();
     assert_eq!(error.kind(), refused);
     assert_eq!(pair.kernel_counted(0, "OutRsts"), 2);
     assert_eq!(pair.counted("a", "tcp_resets_sent"), 0);
-    // The kernel's.
+    // The kernel's port.
     let theirs = pair.kernel_listens(0, &at(here, 80).to_string());
     let before = TcpStream::connect(&other, at(here, 80)).unwrap();
     let (accepted, _) = theirs.accept().unwrap();
@@ -317,24 +316,24 @@ fn a_port_belongs_to_one_of_the_two(settings: &str) {
         assert_eq!(error.kind(), in_use, "{address}");
     }
     TcpListener::bind(&node, at(NODE_A[1], 80)).unwrap();
-    // Ours, and who was there goes on.
+    // This stack's port; the kernel's connection goes on.
     drop(theirs);
     let ours = listens_soon(&node, at(here, 80));
     pair.kernel_is_refused(0, at(here, 80));
     pair.kernel_is_refused(0, at("0.0.0.0", 80));
     pair.kernel_is_refused(0, at("::", 80));
-    // What was refused by the stack has not changed that.
+    // The stack's refusal has not changed that.
     let error = TcpListener::bind(&node, at(here, 80)).unwrap_err();
     assert_eq!(error.kind(), in_use);
     pair.kernel_is_refused(0, at(here, 80));
-    // Addresses that the node does not have are none of its business.
+    // Addresses that the node does not have stay with the kernel.
     pair.kernel_listens(0, "127.0.0.1:80");
     let from_kernel = pair.kernel_connects(1, at(here, 80)).unwrap();
     let (server, peer) = ours.accept().unwrap();
     assert_eq!(peer, from_kernel.local_addr().unwrap());
     exchange(&before, &accepted);
     exchange(&server, &from_kernel);
-    // The kernel's again, and our connection goes on.
+    // The kernel's port again; this stack's connection goes on.
     drop(ours);
     let theirs = pair.kernel_listens(0, &at(here, 80).to_string());
     let after = TcpStream::connect(&other, at(here, 80)).unwrap();
@@ -347,22 +346,22 @@ fn a_port_belongs_to_one_of_the_two(settings: &str) {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_port_belongs_to_one_of_two_stacks() {
+fn port_belongs_to_one_of_two_stacks() {
     a_port_belongs_to_one_of_the_two("");
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_port_belongs_to_the_kernel_or_to_all_shards() {
+fn port_belongs_to_kernel_or_to_all_shards() {
     a_port_belongs_to_one_of_the_two("--shards 3");
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_listener_has_its_port_in_both_families_and_until_it_ends() {
+fn listener_holds_port_in_both_families_until_its_end() {
     let pair = Pair::new("");
     let node = pair.attach("a");
-    // All addresses, and any port: one that is free in the kernel, too.
+    // All addresses, and any port that is free in the kernel too.
     let both = TcpListener::bind(&node, at("::", 0)).unwrap();
     let port = both.local_addr().unwrap().port();
     assert_ne!(port, 0);
@@ -370,7 +369,7 @@ fn a_listener_has_its_port_in_both_families_and_until_it_ends() {
         pair.kernel_is_refused(0, at(address, port));
     }
     pair.kernel_is_refused(0, at("0.0.0.0", port));
-    // A listener that shares the port, where the stack lets it, keeps it.
+    // A listener that shares the port, as the stack allows, keeps it.
     let ipv4 = TcpListener::bind(&node, at("0.0.0.0", 81)).unwrap();
     let ipv6 = TcpListener::bind(&node, at(NODE_A[1], 81)).unwrap();
     drop(ipv4);
@@ -378,7 +377,7 @@ fn a_listener_has_its_port_in_both_families_and_until_it_ends() {
     pair.kernel_is_refused(0, at(NODE_A[1], 81));
     drop(ipv6);
     pair.kernel_listens(0, &at(NODE_A[1], 81).to_string());
-    // Nobody closes it: it has its port as long as somebody has the descriptor.
+    // The listener is not closed: it keeps its port while a process has the descriptor.
     let descriptor = both.into_fd().unwrap();
     pair.kernel_is_refused(0, at(NODE_A[0], port));
     drop(descriptor);
@@ -399,7 +398,7 @@ fn a_listener_has_its_port_in_both_families_and_until_it_ends() {
 
 #[test]
 #[ignore = "needs namespaces, tun, ip"]
-fn a_device_may_go_down_and_up_and_away() {
+fn device_may_go_down_up_and_away() {
     let pair = Pair::new("");
     let (node, other) = (pair.attach("a"), pair.attach("b"));
     let listener = TcpListener::bind(&node, at(NODE_A[0], 80)).unwrap();
@@ -451,7 +450,7 @@ fn a_device_may_go_down_and_up_and_away() {
     assert!(!pair.ping(1, NODE_A[0]));
     assert_ne!(pair.counted("a", "drop_to_kernel_gone"), 0);
     exchange(&client, &server);
-    // A namespace whose name somebody has taken away is still the node's.
+    // A namespace whose name was removed still belongs to the node.
     pair.names[1].remove(pair.namespaces[1].id().unwrap()).unwrap();
     assert!(pair.fabrics.succeeds("stat b").contains("over toe0@"));
     exchange(&client, &server);
@@ -462,9 +461,9 @@ fn a_device_may_go_down_and_up_and_away() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn nothing_is_left_of_a_killed_engine() {
+fn killed_engine_leaves_no_device() {
     let pair = Pair::new("");
-    // A program that still has the device.
+    // A program that still holds the device.
     let node = pair.attach("a");
     let engine = pair.fabrics.engine("a");
     kill_process(engine, Signal::KILL).unwrap();
@@ -477,7 +476,7 @@ fn nothing_is_left_of_a_killed_engine() {
     assert!(!pair.names[0].path().exists());
     assert!(!pair.fabrics.files().iter().any(|file| file.starts_with("a.")));
     drop(node);
-    // The name can be had again.
+    // The name is free again.
     let name = &pair.names[0];
     pair.fabrics.succeeds(&format!("up a --tap --netns {name}"));
     pair.fabrics.succeeds("down a b");
@@ -487,7 +486,7 @@ fn nothing_is_left_of_a_killed_engine() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn what_cannot_be_made_is_explained_and_leaves_nothing() {
+fn failed_start_is_explained_and_leaves_nothing() {
     let fabrics = Fabrics::new();
     assert!(fabrics.fails("up a --netns x").contains("give --tap as well"));
     assert!(fabrics.fails("up a --queues 2").contains("give --tap as well"));
@@ -501,7 +500,7 @@ fn what_cannot_be_made_is_explained_and_leaves_nothing() {
     let said = fabrics.fails("up a --tap --netns /proc/self/fd/3");
     assert!(said.contains("a path as other processes see it"), "{said}");
     let name: NamespaceName = format!("toehold-{}-taken", std::process::id()).parse().unwrap();
-    // Somebody else's namespace stays, with what it has.
+    // The namespace of another node stays, with its contents.
     let (namespace, _) = name.open_or_create().unwrap();
     fabrics.succeeds(&format!("up a --tap --netns {name}"));
     let said = fabrics.fails(&format!("up b --tap --netns {name}"));
@@ -523,7 +522,7 @@ fn what_cannot_be_made_is_explained_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_device_is_made_in_the_namespace_of_a_path() {
+fn device_is_created_in_namespace_of_path() {
     let fabrics = Fabrics::new();
     let namespace = Namespace::create().unwrap();
     let Namespace::Open(descriptor) = &namespace else {

@@ -1,5 +1,4 @@
-//! The commands about nodes as a person runs them: real engine processes, in
-//! fabrics of the test's own.
+//! Runs the commands about nodes like a user: real engine processes, in fabrics of the test.
 
 mod bridges;
 mod capture;
@@ -32,7 +31,7 @@ use toehold_socket::{Keepalive, Node, TcpListener, TcpStream};
 use crate::support::{Fabrics, PATIENCE, eventually, text, wait_for_end};
 
 #[test]
-fn nodes_come_and_go() {
+fn nodes_start_and_end() {
     let fabrics = Fabrics::new();
     let started = fabrics.list("up web db --json");
     assert_eq!(started[0]["ipv4"], "10.77.0.1/16");
@@ -71,7 +70,7 @@ fn nodes_come_and_go() {
 }
 
 #[test]
-fn an_engine_process_is_on_its_own() {
+fn engine_process_has_own_session() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web");
     let engine = fabrics.engine("web");
@@ -84,7 +83,7 @@ fn an_engine_process_is_on_its_own() {
 }
 
 #[test]
-fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
+fn running_or_invalid_name_is_refused() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web");
     let said = fabrics.fails("up web");
@@ -100,7 +99,7 @@ fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
         let said = fabrics.fails(begun);
         assert!(said.contains("--netns <NAMESPACE>"), "{said}");
     }
-    // One that fails does not keep the others from running.
+    // A node that fails does not prevent the others from running.
     let output = fabrics.run("up web db --json");
     assert_eq!(output.status.code(), Some(1));
     let started = support::list_in(serde_json::from_slice(&output.stdout).unwrap());
@@ -122,7 +121,7 @@ fn a_name_that_runs_is_taken_and_a_bad_one_refused() {
 }
 
 #[test]
-fn a_killed_engine_process_leaves_only_what_the_next_command_cleans() {
+fn files_of_killed_engine_are_removed_by_next_command() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web db");
     for node in ["web", "db"] {
@@ -142,7 +141,7 @@ fn a_killed_engine_process_leaves_only_what_the_next_command_cleans() {
 }
 
 #[test]
-fn a_signal_ends_a_node_orderly() {
+fn signal_ends_node_orderly() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web");
     let engine = fabrics.engine("web");
@@ -152,7 +151,7 @@ fn a_signal_ends_a_node_orderly() {
 }
 
 #[test]
-fn a_node_with_shards_is_one_node() {
+fn node_with_shards_is_one_node() {
     let fabrics = Fabrics::new();
     assert!(fabrics.fails("up web --shards 17").contains("shards"));
     fabrics.succeeds("up web --shards 3");
@@ -195,7 +194,7 @@ fn a_node_with_shards_is_one_node() {
     assert_eq!([0, 1, 2].map(opened).iter().sum::<u64>(), 24);
     drop(streams);
     fabrics.succeeds("placement web engine");
-    // Killed, it leaves a socket for each shard; ended, nothing.
+    // A killed engine leaves a socket for each shard; an ended one leaves none.
     let engine = fabrics.engine("web");
     kill_process(engine, Signal::KILL).unwrap();
     wait_for_end(engine);
@@ -208,7 +207,7 @@ fn a_node_with_shards_is_one_node() {
 }
 
 #[test]
-fn a_node_in_the_foreground_is_this_process() {
+fn node_in_foreground_is_this_process() {
     let fabrics = Fabrics::new();
     for signal in [Signal::INT, Signal::HUP] {
         let mut command = fabrics.command("up web --foreground");
@@ -224,7 +223,7 @@ fn a_node_in_the_foreground_is_this_process() {
 }
 
 #[test]
-fn settings_come_from_the_command_line_and_the_environment() {
+fn settings_come_from_command_line_and_environment() {
     let fabrics = Fabrics::new();
     let up = |line: &str| {
         let mut command = fabrics.command(line);
@@ -233,7 +232,7 @@ fn settings_come_from_the_command_line_and_the_environment() {
             .env("TOEHOLD_CONNECTIONS", "77");
         assert!(command.output().unwrap().status.success());
     };
-    // The default, given by hand, wins over the variable.
+    // A default given on the command line takes precedence over the variable.
     up("up web --mtu 1500 --payload-memory 64M --placement engine --mac 02:00:00:00:00:07");
     up("up db --ipv4 10.77.3.1/16");
     let nodes = fabrics.list("ps --json");
@@ -262,7 +261,7 @@ fn settings_come_from_the_command_line_and_the_environment() {
 }
 
 #[test]
-fn the_first_node_brings_the_fabrics_networks() {
+fn first_node_sets_networks_of_fabric() {
     let fabrics = Fabrics::new();
     let started = fabrics.list("up a b --network 192.168.7.0/24 --json");
     assert_eq!(started[1]["ipv4"], "192.168.7.2/24");
@@ -271,7 +270,7 @@ fn the_first_node_brings_the_fabrics_networks() {
 }
 
 #[test]
-fn a_node_is_asked_and_told() {
+fn node_answers_and_obeys_commands() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web");
     fabrics.succeeds("placement web inline");
@@ -302,7 +301,7 @@ fn a_node_is_asked_and_told() {
 }
 
 #[test]
-fn a_fabric_can_be_a_directory() {
+fn fabric_can_be_directory() {
     let fabrics = Fabrics::new();
     let run = |line: &str| {
         let output = fabrics
@@ -321,7 +320,7 @@ fn a_fabric_can_be_a_directory() {
 }
 
 #[test]
-fn an_engine_process_that_says_nothing_leaves_its_words_in_the_log() {
+fn engine_process_writes_to_log() {
     let fabrics = Fabrics::new();
     let log = fabrics.0.path().join("log");
     fabrics.succeeds(&format!("up web --log {}", log.display()));
@@ -331,9 +330,9 @@ fn an_engine_process_that_says_nothing_leaves_its_words_in_the_log() {
     assert!(said.contains("cannot write the log /proc/none"), "{said}");
 }
 
-/// The listening socket stays readable while nobody can be let in.
+/// The listening socket stays readable while no client can be accepted.
 #[test]
-fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
+fn node_without_descriptors_serves_its_programs_and_recovers() {
     let fabrics = Fabrics::new();
     let program = fabrics.command("up web");
     let mut limited = Command::new("sh");
@@ -357,10 +356,9 @@ fn a_node_that_is_out_of_descriptors_serves_those_it_has_and_recovers() {
     connect().status().unwrap();
 }
 
-/// Two programs, which this process plays, on nodes whose engines are processes
-/// of their own.
+/// Two programs, played by this process, on nodes whose engines are separate processes.
 #[test]
-fn what_programs_do_on_their_nodes_is_seen() {
+fn activity_of_programs_is_visible() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web db");
     let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
@@ -394,7 +392,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     let shown = fabrics.succeeds("sockets web");
     assert!(shown.contains("\nESTAB          10      0"), "{shown}");
 
-    // Nothing is on its way: what runs is what the program asked for.
+    // No data are in flight: the running timer is the program's.
     let shown = fabrics.succeeds("sockets db");
     assert!(shown.contains(" timer:(keepalive,119min,0)\n"), "{shown}");
     assert!(shown.contains(" rto:") && shown.contains(" rtt:"), "{shown}");
@@ -426,7 +424,7 @@ fn what_programs_do_on_their_nodes_is_seen() {
     assert_eq!(server.read(&mut [0; 16]).unwrap(), 10);
     assert_eq!(server.read(&mut [0; 16]).unwrap(), 0);
     drop(server);
-    // Of what closed first something remains that nobody holds.
+    // The side that closed first leaves a TIME-WAIT record without a process.
     eventually("the connection's end", || {
         let listed = fabrics.list("sockets db --json");
         listed[0]["state"] == "TIME-WAIT" && listed[0]["pid"] == Value::Null

@@ -1,4 +1,5 @@
-//! What commands print for people and for programs: documents of JSON, help, and output that cannot be written.
+//! Output of commands for people and for programs: documents of JSON, help, and output that cannot
+//! be written.
 
 use std::fs::{self, File};
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use crate::library::LIBRARY;
 use crate::support::{Fabrics, text};
 
-/// Fails if a document says a span in another way than as an integer in a field that ends with `_ns`.
+/// Fails if a document has a duration other than an integer in a field that ends with `_ns`.
 fn check_spans(document: &Value, path: &str) {
     match document {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Peers that die, come back, and are more than they may be.
+//! Peers that die, return, and exceed their limits.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -19,8 +19,8 @@ fn connection(fabrics: &Fabrics) -> (Fabric, Node, TcpStream, TcpStream) {
     (fabric, db, client, server)
 }
 
-/// An established connection is reset, a new one fails with EHOSTUNREACH, and both end by
-/// themselves: no timer of TCP or of ARP has to run out.
+/// An established connection is reset, and a new one fails with EHOSTUNREACH. Both happen at once:
+/// no timer of TCP or of ARP has to expire.
 #[test]
 fn node_whose_engine_died_is_unreachable_until_it_is_back() {
     let fabrics = Fabrics::new();
@@ -44,7 +44,7 @@ fn node_whose_engine_died_is_unreachable_until_it_is_back() {
     drop(listener);
 }
 
-/// The second shard of a node is one peer more of its process.
+/// The second shard of a node counts as one more peer of its process.
 #[test]
 fn peers_over_a_quota_are_refused_and_counted() {
     let fabrics = Fabrics::new();

@@ -1,4 +1,4 @@
-//! Programs as they are, over interfaces of the kernel on a fabric.
+//! Unmodified programs, over kernel interfaces on a fabric.
 
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -17,7 +17,7 @@ pub(crate) struct Host {
     pub(crate) interface: &'static str,
 }
 
-/// Two of them, with addresses ending in 1 and 2.
+/// Two hosts, with addresses ending in 1 and 2.
 struct Hosts {
     fabrics: Fabrics,
     hosts: [Host; 2],
@@ -75,7 +75,7 @@ impl Host {
         text(&output.stdout)
     }
 
-    /// A program that goes on until it is told to end.
+    /// A program that runs until it is told to end.
     pub(crate) fn start(&self, line: &str) -> Running {
         let spawned = self.namespace.run(|| {
             Host::command(line)
@@ -102,17 +102,17 @@ impl Host {
     }
 }
 
-/// A program that runs; it ends with this.
+/// A running program; it ends with this value.
 pub(crate) struct Running(pub(crate) Option<Child>);
 
 impl Running {
-    /// Until it ends by itself.
+    /// Waits until the program ends by itself.
     fn wait(mut self) {
         let mut child = self.0.take().expect("it runs until now");
         assert!(child.wait().unwrap().success());
     }
 
-    /// Tells it to end, as Ctrl-C does.
+    /// Tells the program to end, as Ctrl-C does.
     pub(crate) fn end(mut self) -> Output {
         let child = self.0.take().expect("it runs until now");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -129,15 +129,15 @@ impl Drop for Running {
     }
 }
 
-/// What was on its way at the end, iperf3 does not wait for.
+/// Checks a stream; iperf3 does not wait for data in flight at the end.
 pub(crate) fn check_stream(line: &str, report: &Value, len: u64) {
     let bytes = |sum: &str| report["end"][sum]["bytes"].as_u64();
     assert!(bytes("sum_sent") >= Some(len), "{line}: {report}");
     assert!(bytes("sum_received") >= Some(len / 2), "{line}: {report}");
 }
 
-/// What iperf3 measures. Each time with a server of its own: one that has served a client closes its
-/// port before the next, and resets whoever comes meanwhile.
+/// The report of iperf3. Each measurement has a new server: a server closes its port after a
+/// client, and resets clients that connect meanwhile.
 pub(crate) fn measure(client: &Host, server: &Host, line: &str) -> Value {
     let serving = server.start("iperf3 -s -1 -p 5201");
     eventually("iperf3's server", || server.is_listened_at(5201));
@@ -165,7 +165,7 @@ fn iperf3_measures_streams_and_datagrams() {
             let report = measure(client, server, &line);
             let count = |name: &str| report["end"]["sum"][name].as_u64().unwrap();
             assert!(count("packets") > 100, "{line}: {report}");
-            // A server that gets no processor for a while has no room for those that come meanwhile.
+            // A server without processor time for a while has no room for datagrams in that time.
             assert!(count("lost_packets") < count("packets") / 5, "{line}: {report}");
         }
     }
@@ -201,7 +201,7 @@ fn curl_fetches_from_nginx() {
 
 #[test]
 #[ignore = "needs namespaces, tun, ip, ping"]
-fn pings_of_any_length_and_to_groups_are_answered() {
+fn pings_of_any_length_and_to_group_are_answered() {
     for mtu in [1500, 9000] {
         let hosts = Hosts::new(mtu);
         let [client, other] = &hosts.hosts;
@@ -211,10 +211,10 @@ fn pings_of_any_length_and_to_groups_are_answered() {
                 client.succeeds(&format!("ping -c 2 -i 0.2 -w 30 -s {len} {to}"));
             }
         }
-        // Neighbour discovery has found the other one's hardware address.
+        // Neighbour discovery has resolved the other host's hardware address.
         let neighbours = client.succeeds("ip -6 neigh show dev toe0");
         assert!(neighbours.contains(V6[1]), "{neighbours}");
-        // All nodes of the link: the other one answers too, as a duplicate or alone.
+        // All nodes of the link: the other host answers too, as a duplicate or alone.
         eventually("a link-local address that is no longer tried", || {
             !client
                 .succeeds("ip -6 addr show dev toe0 scope link")
@@ -234,7 +234,7 @@ fn pings_of_any_length_and_to_groups_are_answered() {
 
 #[test]
 #[ignore = "needs namespaces, tun, ip, ping"]
-fn datagrams_to_a_group_reach_its_members() {
+fn datagram_to_group_reaches_its_members() {
     let hosts = Hosts::new(1500);
     let [sender, member] = &hosts.hosts;
     let group = Ipv4Addr::new(239, 7, 7, 7);
@@ -254,7 +254,7 @@ fn datagrams_to_a_group_reach_its_members() {
         .run(|| UdpSocket::bind((V4[0], 0)))
         .unwrap()
         .unwrap();
-    // Until then what carries the first interface's frames may not know the second.
+    // Before that, the process of the first interface may not know the second.
     sender.succeeds(&format!("ping -c 1 -w 30 {}", V4[1]));
     socket.send_to(b"to the group", (group, 7007)).unwrap();
     let mut datagram = [0; 64];
@@ -268,7 +268,7 @@ pub(crate) fn hardware_address(host: &Host) -> [u8; 6] {
     interface.state().unwrap().address
 }
 
-/// Waits until tcpdump has opened its interface, which it says.
+/// Waits until tcpdump reports that it has opened its interface.
 pub(crate) fn tcpdump(host: &Host, file: &Path, filter: &str) -> Running {
     let line = format!(
         "tcpdump -i {} -U --immediate-mode -w {} {filter}",
@@ -288,7 +288,7 @@ pub(crate) fn read_back(host: &Host, file: &Path, more: &str) -> String {
 
 #[test]
 #[ignore = "needs root, namespaces, tun, ip, ping, tcpdump"]
-fn tcpdump_sees_what_crosses_a_promiscuous_interface() {
+fn tcpdump_on_promiscuous_interface_sees_traffic() {
     let hosts = Hosts::new(1500);
     let [client, server] = &hosts.hosts;
     let file = hosts.file("seen.pcap");
@@ -300,7 +300,7 @@ fn tcpdump_sees_what_crosses_a_promiscuous_interface() {
     client.succeeds(&format!("ping -c 5 -i 0.2 -w 30 {}", V4[1]));
     eventually("what was recorded", || {
         let seen = read_back(server, &file, "");
-        // It asks again where an answer is late.
+        // It repeats a request whose answer is late.
         seen.matches("echo request").count() >= 5 && seen.matches("echo reply").count() >= 5
     });
     recording.end();

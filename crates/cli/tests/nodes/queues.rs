@@ -1,4 +1,4 @@
-//! Several queues of one interface: the flows that cross it are shared out among them.
+//! Several queues of one interface, among which flows are distributed.
 
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -12,11 +12,11 @@ use crate::kernel::{NODE_A, NODE_B, Pair, at, exchange};
 use crate::support::{Fabrics, eventually};
 use crate::uplinks::kernel::{namespace, talk};
 
-/// A datagram may be lost, and is sent again then: so often, after so long.
+/// Retransmissions of a datagram, which may be lost; the next constant is their interval.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How often each thread of a node's engine that carries the kernel's frames has slept.
+/// The number of sleeps of each engine thread that carries the kernel's frames.
 fn sleeps_of_inlets(engine: rustix::process::Pid) -> Vec<u64> {
     let tasks = format!("/proc/{}/task", engine.as_raw_nonzero());
     let tasks = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
@@ -34,7 +34,7 @@ fn sleeps_of_inlets(engine: rustix::process::Pid) -> Vec<u64> {
     sleeps.collect()
 }
 
-/// A datagram from one to the other.
+/// Sends a datagram from one socket to the other.
 fn arrives(from: &UdpSocket, to: &UdpSocket) {
     let address = to.local_addr().unwrap();
     to.set_read_timeout(Some(PAUSE)).unwrap();
@@ -47,8 +47,8 @@ fn arrives(from: &UdpSocket, to: &UdpSocket) {
     assert!(arrived, "{address}");
 }
 
-/// Flows, more than one queue has by chance, take all but one queue at least, and those of
-/// shards those of the shard.
+/// Sends enough flows that chance uses all queues but one at least. Flows of a shard use the
+/// shard's queues.
 fn queues_are_shared_out(settings: &str) {
     const CONNECTIONS: usize = 9;
     let pair = Pair::new(settings);
@@ -82,13 +82,13 @@ fn queues_are_shared_out(settings: &str) {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn flows_are_shared_out_among_the_queues_of_a_device() {
+fn flows_are_distributed_among_queues_of_device() {
     queues_are_shared_out("--queues 3");
 }
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn shards_have_queues_of_their_own() {
+fn shards_have_separate_queues() {
     queues_are_shared_out("--queues 3 --shards 2");
 }
 
@@ -102,11 +102,13 @@ fn by_queue(fabrics: &Fabrics, device: &str, name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// How often connections are made until more than one queue is seen to carry them. In as many, what
-/// every queue gets (questions for addresses, echoes) stays below what counts as streams.
+/// Most attempts with new connections until more than one queue carries them. Within them, the
+/// traffic that every queue gets (address resolution, echoes) stays below the threshold of a
+/// stream.
 const ROUNDS: usize = 6;
 
-/// Queues of devices, each with its number of them, that are to share out streams both ways.
+/// Queues of devices, each with their number, that are expected to distribute streams in both
+/// directions.
 struct Shared<'a> {
     fabrics: &'a Fabrics,
     devices: &'a [(&'a str, usize)],
@@ -114,8 +116,9 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Makes connections until more than one queue of each device has carried streams, both ways. How
-    /// many frames a stream takes goes by how busy the machine is, since frames grow while they wait.
+    /// Makes connections until more than one queue of each device has carried streams in both
+    /// directions. The number of frames of a stream depends on the load of the machine, since
+    /// frames grow while they wait.
     fn talk(&self, spaces: [&Namespace; 2], addresses: [&str; 2]) {
         let mut lonely = Vec::new();
         for _ in 0..ROUNDS {
@@ -128,7 +131,7 @@ impl Shared<'_> {
         panic!("one queue carries all streams: {lonely:?}");
     }
 
-    /// The devices and directions that one queue has carried all streams of.
+    /// The devices and directions in which one queue has carried all streams.
     fn lonely(&self) -> Vec<String> {
         let mut lonely = Vec::new();
         for (device, queues) in self.devices {
@@ -147,11 +150,11 @@ impl Shared<'_> {
     }
 }
 
-/// Datagrams of many flows, each there and back, took the device's first queue alone: the
-/// others got copies and dropped them.
+/// Regression: datagrams of many flows, in both directions, used the device's first queue alone.
+/// The others received copies and dropped them.
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
+fn datagrams_over_fabric_use_more_than_first_queue() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3"));
@@ -170,7 +173,7 @@ fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
                 let mut datagram = [0; 2];
                 there.send(&[flow]).unwrap();
                 while let Ok((len, from)) = here.recv_from(&mut datagram) {
-                    // One of before may have come twice.
+                    // A datagram of an earlier flow may have arrived twice.
                     if datagram[..len] == [flow] {
                         here.send_to(&[flow, 1], from).unwrap();
                         return there
@@ -184,7 +187,7 @@ fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
         }
     }
     for (device, queues) in [("toe1", 3), ("toe2", 2)] {
-        // A few of each queue that are every queue's: questions for addresses.
+        // Each queue also carries a little shared traffic: address resolution.
         let others = by_queue(&fabrics, device, "mesh_to_tap_others");
         assert!(others.iter().all(|&frames| frames < 100), "{device}: {others:?}");
         let frames = by_queue(&fabrics, device, "mesh_to_tap_forwarded");
@@ -195,7 +198,7 @@ fn datagrams_over_a_fabric_came_to_the_first_queue_alone() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_queues_of_a_device_share_out_its_connections() {
+fn queues_of_device_share_its_connections() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3"));
@@ -222,7 +225,7 @@ fn the_queues_of_a_device_share_out_its_connections() {
     shared.talk([&a, &b], ["10.77.0.1", "fd77::1"]);
 }
 
-/// Connections enough for all queues.
+/// Makes enough connections for all queues.
 fn talk_often(spaces: [&Namespace; 2], addresses: [&str; 2]) {
     for _ in 0..9 {
         for to in addresses {
@@ -233,7 +236,7 @@ fn talk_often(spaces: [&Namespace; 2], addresses: [&str; 2]) {
 
 #[test]
 #[ignore = "needs namespaces, tun, ip"]
-fn the_queues_of_a_bridge_port_share_out_its_connections() {
+fn queues_of_bridge_port_share_its_connections() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     fabrics.succeeds(&format!("device port --netns {in_a} --bridged --queues 3"));
@@ -257,7 +260,7 @@ fn the_queues_of_a_bridge_port_share_out_its_connections() {
     shared.talk([&a, &b], ["10.77.8.1", "fd77::8:1"]);
 }
 
-/// The first of so many ports in a row that nobody has.
+/// The first of `count` consecutive free ports.
 fn ports(count: u16) -> u16 {
     loop {
         let first = UdpSocket::bind("127.0.0.1:0")
@@ -272,7 +275,7 @@ fn ports(count: u16) -> u16 {
     }
 }
 
-/// What a device says of the hosts that it leads to.
+/// A device's status of the hosts that it leads to.
 fn remotes(fabrics: &Fabrics, device: &str) -> Vec<serde_json::Value> {
     let shown = fabrics.json(&format!("stat {device} --json"));
     shown["status"]["stack"]["remotes"].as_array().unwrap().clone()
@@ -280,7 +283,7 @@ fn remotes(fabrics: &Fabrics, device: &str) -> Vec<serde_json::Value> {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_queues_of_devices_over_udp_have_ports_of_their_own() {
+fn queues_of_device_over_udp_have_separate_ports() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     let ports = [ports(3), ports(3)];
@@ -292,7 +295,7 @@ fn the_queues_of_devices_over_udp_have_ports_of_their_own() {
         )
     };
     fabrics.succeeds(&format!("device toe1 --netns {in_a} --queues 3 {}", ends(0)));
-    // Whoever has another number of queues is not heard, and told why.
+    // A device with another number of queues is ignored and told why.
     fabrics.succeeds(&format!("device toe2 --netns {in_b} --queues 2 {}", ends(1)));
     eventually("the reason", || {
         let errors = [
@@ -329,7 +332,7 @@ fn the_queues_of_devices_over_udp_have_ports_of_their_own() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn the_queues_of_devices_through_memory_have_parts_of_their_own() {
+fn queues_of_device_through_memory_have_separate_parts() {
     let fabrics = Fabrics::new();
     let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
     let segment = fabrics.0.path().join("segment").display().to_string();

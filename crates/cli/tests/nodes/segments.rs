@@ -1,5 +1,5 @@
-//! Fabrics that are joined through memory, and interfaces of the kernel on it: what virtual
-//! machines do with the memory of a device, processes do here with a file.
+//! Fabrics joined through memory, and kernel interfaces on it. Processes use a file in place of the
+//! device memory of virtual machines.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ impl Sides {
             .unwrap()
     }
 
-    /// Until the uplinks know each other and their nodes.
+    /// Waits until the uplinks know each other and their nodes.
     fn wait(&self) {
         eventually("the fabrics' union", || {
             SIDES.iter().all(|side| {
@@ -74,7 +74,7 @@ impl Drop for Sides {
 }
 
 #[test]
-fn two_fabrics_are_one_network_through_memory() {
+fn fabrics_joined_through_memory_are_one_network() {
     let sides = Sides::new();
     let (a, b) = (sides.attach("left", "a"), sides.attach("right", "b"));
     both_ways(&a, &b, "10.77.0.1:80");
@@ -99,7 +99,7 @@ fn two_fabrics_are_one_network_through_memory() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_says_why() {
+fn impossible_segment_is_explained() {
     let fabrics = Fabrics::new();
     let says = |line: &str, why: &str| {
         let said = fabrics.fails(line);
@@ -135,7 +135,7 @@ fn a_segment_that_cannot_be_says_why() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn kernels_talk_through_memory() {
+fn kernels_exchange_data_through_memory() {
     let fabrics = Fabrics::new();
     let spaces = [namespace(), namespace()];
     let segment = fabrics.0.path().join("segment").display().to_string();
@@ -152,7 +152,7 @@ fn kernels_talk_through_memory() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn interfaces_of_one_name_on_two_hosts_do_not_keep_each_other_out() {
+fn interfaces_with_same_name_on_two_hosts_coexist() {
     let fabrics = Fabrics::new();
     let spaces = [namespace(), namespace()];
     let segment = fabrics.0.path().join("segment").display().to_string();
@@ -172,7 +172,7 @@ fn interfaces_of_one_name_on_two_hosts_do_not_keep_each_other_out() {
     };
     device("toe1", 0);
     eventually("word of the other host", || is_heard_of("toe1", "right"));
-    // It had been refused: those of the port of a bridge were taken for the fabric's.
+    // Regression: it was refused, since the names behind a bridge port counted as the fabric's.
     device("toe1", 1);
     for side in SIDES {
         fabrics.succeeds(&format!("down --fabric {side} --all"));

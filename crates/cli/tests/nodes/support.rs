@@ -1,4 +1,4 @@
-//! Fabrics of a test's own, and the command in them.
+//! The fabrics of a test, and the command in them.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Long enough for any step here on a busy machine.
+/// Long enough for any step on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the fabrics of a test are. Its nodes end with it.
+/// The directory of a test's fabrics. Its nodes end with it.
 pub(crate) struct Fabrics(pub(crate) TempDir);
 
 impl Fabrics {
@@ -36,8 +36,8 @@ impl Fabrics {
         command
     }
 
-    /// Returns when nobody holds the command's output any more: an engine
-    /// process that kept it would make this wait without end.
+    /// Returns when all processes have closed the command's output. An engine process that kept it
+    /// would block this call for ever.
     pub(crate) fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
     }
@@ -79,7 +79,7 @@ impl Fabrics {
     }
 }
 
-/// Returns the one list in a document, which has no other field but its schema.
+/// Returns the only list in a document, which has no other field except its schema.
 pub(crate) fn list_in(document: Value) -> Value {
     let Value::Object(fields) = document else {
         panic!("{document} is no document");
@@ -101,8 +101,8 @@ impl Drop for Fabrics {
     }
 }
 
-/// What is ignored here would be ignored by all that the tests start: under `nohup`, or in the
-/// background of a script. What is handled, even by nothing, is not passed on.
+/// Resets ignored signals, which all programs of the tests would inherit: under `nohup`, or in the
+/// background of a script. Handled signals are not inherited.
 fn start_programs_with_default_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -125,8 +125,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Waits until somebody else has done something, which takes no time but a
-/// busy machine's.
+/// Waits for the effect of another process, which takes time on a busy machine only.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
@@ -135,8 +134,8 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until all of a process is gone: its first thread may be dead while
-/// others still have its sockets.
+/// Waits until all threads of a process have ended: its first thread may be dead while others still
+/// have its sockets.
 pub(crate) fn wait_for_end(process: Pid) {
     let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else {
         return;

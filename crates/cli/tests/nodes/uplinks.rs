@@ -1,5 +1,5 @@
-//! Fabrics that are joined over UDP, and interfaces of the kernel on fabrics: as people
-//! make them. Two hosts are two fabrics of this one.
+//! Fabrics joined over UDP, and kernel interfaces on fabrics, as users create them. Two hosts are
+//! two fabrics of this host.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::support::{Fabrics, PATIENCE, eventually, wait_for_end};
 /// Bytes of a stream in each direction.
 const LEN: usize = 3 << 20;
 
-/// Two hosts that lead to each other: node `a` on the left one, node `b` on the right one.
+/// Two joined hosts: node `a` on the left one, node `b` on the right one.
 struct Hosts {
     fabrics: Fabrics,
     ports: [u16; 2],
@@ -54,7 +54,7 @@ impl Hosts {
         ));
     }
 
-    /// What an uplink says of itself.
+    /// The status of an uplink.
     fn stack(&self, side: &str, prefix: &str) -> Value {
         let mut shown = self
             .fabrics
@@ -74,7 +74,7 @@ impl Hosts {
             .collect()
     }
 
-    /// Until the uplinks know each other and their nodes.
+    /// Waits until the uplinks know each other and their nodes.
     fn wait(&self) {
         eventually("the fabrics' union", || {
             SIDES.iter().all(|side| self.is_joined(side))
@@ -118,7 +118,7 @@ impl Hosts {
     }
 }
 
-/// Two ports that nobody has.
+/// Two free ports.
 fn ports() -> [u16; 2] {
     let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     held.each_ref().map(|socket| socket.local_addr().unwrap().port())
@@ -138,7 +138,7 @@ pub(crate) fn bytes(seed: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Connects, and sends a stream each way at the same time; they arrive intact.
+/// Connects, and sends a stream in each direction at the same time; they arrive intact.
 pub(crate) fn both_ways(server: &Node, client: &Node, to: &str) {
     let listener = TcpListener::bind(server, to).unwrap();
     let address = listener.local_addr().unwrap();
@@ -147,7 +147,7 @@ pub(crate) fn both_ways(server: &Node, client: &Node, to: &str) {
     exchange(near, far, || {});
 }
 
-/// A stream each way; `meanwhile` happens in the middle of them.
+/// Sends a stream in each direction; `meanwhile` runs in the middle of them.
 fn exchange(near: TcpStream, far: TcpStream, meanwhile: impl FnOnce()) {
     let streams = [near, far].map(std::sync::Arc::new);
     std::thread::scope(|scope| {
@@ -171,22 +171,22 @@ fn exchange(near: TcpStream, far: TcpStream, meanwhile: impl FnOnce()) {
     });
 }
 
-/// It counted each shard as a node.
+/// Regression: it counted each shard as a node.
 #[test]
-fn an_uplink_knows_nodes_and_not_their_shards() {
+fn uplink_counts_nodes_and_not_shards() {
     let hosts = Hosts::new();
     hosts
         .fabrics
         .succeeds("up --fabric left --shards 3 c --ipv4 10.77.0.12/16 --ipv6 fd77::c/64");
     let c = hosts.attach("left", "c");
     let b = hosts.attach("right", "b");
-    // By then the uplink has met all shards that the connections are in.
+    // Then the uplink has met all shards with these connections.
     (0..8).for_each(|_| both_ways(&c, &b, "[fd77::c]:80"));
     eventually("two nodes", || hosts.stack("left", "to")["peers"] == 2);
 }
 
 #[test]
-fn two_hosts_are_one_network() {
+fn two_hosts_form_one_network() {
     let hosts = Hosts::new();
     let (a, b) = (hosts.attach("left", "a"), hosts.attach("right", "b"));
     both_ways(&a, &b, "10.77.0.1:80");
@@ -211,7 +211,7 @@ fn two_hosts_are_one_network() {
 }
 
 #[test]
-fn names_and_addresses_of_another_host_are_not_given_twice() {
+fn name_or_address_of_other_host_is_refused() {
     let hosts = Hosts::new();
     eventually("the roster", || hosts.beyond("right").contains(&"a".to_owned()));
     let says = |line: &str, why: &str| {
@@ -227,7 +227,7 @@ fn names_and_addresses_of_another_host_are_not_given_twice() {
         "up --fabric right c --ipv6 fd77::1/64",
         " has the address fd77::1 already",
     );
-    // Who is given an address gets one that is free on both.
+    // An automatic address is free on both hosts.
     let c = hosts.fabrics.list("up --fabric right c --json");
     assert_eq!(c[0]["ipv4"], "10.77.0.3/16");
     eventually("the newcomer", || hosts.beyond("left").contains(&"c".to_owned()));
@@ -239,7 +239,7 @@ fn names_and_addresses_of_another_host_are_not_given_twice() {
 }
 
 #[test]
-fn a_name_that_was_on_both_hosts_before_is_told() {
+fn older_name_conflict_between_hosts_is_reported() {
     let hosts = Hosts::new();
     hosts.fabrics.succeeds("down --fabric right to-right");
     hosts
@@ -268,9 +268,9 @@ fn a_name_that_was_on_both_hosts_before_is_told() {
     }
 }
 
-/// Every frame would arrive twice.
+/// Without this, every frame would arrive twice.
 #[test]
-fn of_two_uplinks_to_the_same_host_one_stands_by_until_the_other_ends() {
+fn second_uplink_to_same_host_stands_by_until_first_ends() {
     let hosts = Hosts::new();
     let ports = ports();
     for side in [0, 1] {
@@ -296,7 +296,7 @@ fn of_two_uplinks_to_the_same_host_one_stands_by_until_the_other_ends() {
 }
 
 #[test]
-fn an_uplink_back_to_its_own_fabric_stands_by() {
+fn uplink_to_own_fabric_stands_by() {
     let fabrics = Fabrics::new();
     let [near, far] = ports();
     fabrics.succeeds(&format!("uplink x --udp 127.0.0.1:{near} --peer 127.0.0.1:{far}"));
@@ -310,7 +310,7 @@ fn an_uplink_back_to_its_own_fabric_stands_by() {
 }
 
 #[test]
-fn streams_stay_intact_over_a_bad_link() {
+fn streams_over_bad_link_stay_intact() {
     let hosts = Hosts::new();
     let bad = Impairments {
         loss: 0.02,
@@ -332,7 +332,7 @@ fn streams_stay_intact_over_a_bad_link() {
 }
 
 #[test]
-fn connections_survive_the_death_of_an_uplink() {
+fn connections_survive_kill_of_uplink() {
     let hosts = Hosts::new();
     let (a, b) = (hosts.attach("left", "a"), hosts.attach("right", "b"));
     let listener = TcpListener::bind(&a, "10.77.0.1:80").unwrap();
@@ -347,7 +347,7 @@ fn connections_survive_the_death_of_an_uplink() {
 }
 
 #[test]
-fn an_uplink_that_cannot_be_says_why() {
+fn impossible_uplink_is_explained() {
     let hosts = Hosts::new();
     let fabrics = &hosts.fabrics;
     let says = |line: &str, why: &str| {
@@ -387,7 +387,7 @@ fn an_uplink_that_cannot_be_says_why() {
     assert!(!left.exists(), "nothing stays behind");
 }
 
-/// The kernel's TCP between namespaces, or with a node of Toehold's.
+/// The kernel's TCP between namespaces, or with a Toehold node.
 pub(crate) mod kernel {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::AsRawFd;
@@ -410,7 +410,7 @@ pub(crate) mod kernel {
         (namespace, path)
     }
 
-    /// Streams of the kernel's between two namespaces, and its ping.
+    /// Streams of the kernel between two namespaces, and its ping.
     pub(crate) fn talk([a, b]: [&Namespace; 2], to: IpAddr) {
         let listener = a.run(|| std::net::TcpListener::bind((to, 0))).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
@@ -434,7 +434,7 @@ pub(crate) mod kernel {
         }
     }
 
-    /// Asks for an echo and gets it.
+    /// Sends an echo request and waits for the answer.
     fn ping(to: Ipv4Addr) {
         let icmp = Some(rustix::net::ipproto::ICMP);
         let socket = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, icmp).unwrap();
@@ -451,7 +451,7 @@ pub(crate) mod kernel {
             assert_eq!(came, Ok(1), "no echo");
             let mut reply = [0; 128];
             let (len, _) = recv(&socket, &mut reply[..], RecvFlags::empty()).unwrap();
-            // Behind the IP header; type 0, and what was asked.
+            // Behind the IP header: type 0, and the echoed bytes.
             if reply[..len].get(20) == Some(&0) && reply[24..28] == echo[4..] {
                 return;
             }
@@ -460,7 +460,7 @@ pub(crate) mod kernel {
 
     #[test]
     #[ignore = "needs namespaces, tun"]
-    fn kernels_talk_over_queues_and_with_nodes() {
+    fn kernels_exchange_data_over_queues_and_with_nodes() {
         let fabrics = Fabrics::new();
         let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
         let made = fabrics.list(&format!("device toe1 --netns {in_a} --json"));
@@ -492,7 +492,7 @@ pub(crate) mod kernel {
             refused.contains("there is a network interface toe1 already"),
             "{refused}"
         );
-        // What has become of its interface a device did not say.
+        // Regression: a device did not report the state of its interface.
         let interface = || Interface::open(&a, "toe1").unwrap();
         assert!(!fabrics.succeeds("stat toe1").contains('`'));
         for (up, says) in [(false, "(down)"), (true, "interface toe1")] {
@@ -516,7 +516,7 @@ pub(crate) mod kernel {
 
     #[test]
     #[ignore = "needs namespaces, tun"]
-    fn kernels_talk_over_datagrams() {
+    fn kernels_exchange_data_over_datagrams() {
         let fabrics = Fabrics::new();
         let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let ports = held.each_ref().map(|socket| socket.local_addr().unwrap().port());
@@ -534,10 +534,10 @@ pub(crate) mod kernel {
         }
     }
 
-    /// What the kernel bridges comes from addresses that are not the interface's.
+    /// Bridged frames have source addresses other than the interface's.
     #[test]
     #[ignore = "needs namespaces, tun, ip"]
-    fn a_bridge_of_the_kernels_is_behind_a_gateway() {
+    fn kernel_bridge_behind_gateway_is_reached() {
         let fabrics = Fabrics::new();
         let [(a, in_a), (b, in_b)] = [namespace(), namespace()];
         fabrics.succeeds(&format!("device port --netns {in_a} --bridged"));

@@ -1,4 +1,4 @@
-//! Programs that pass on what they are given: relays, shells at a distance, dying ones.
+//! Programs that forward data: relays, remote shells, killed programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,10 @@ const LENGTH: usize = 20_000_000;
 
 #[test]
 #[ignore = "needs socat"]
-fn socat_passes_on_both_ways() {
+fn socat_forwards_both_directions() {
     alike(1, |place| {
         let listen = format!("TCP-LISTEN:{},reuseaddr", place.port);
-        // What is sent comes back from another program, which has the connection.
+        // Another program, which has the connection, sends the data back.
         let server = place.serve(&["socat", &listen, "EXEC:cat"]);
         let sent = place.file("sent", noise(LENGTH));
         let connect = format!("TCP:{}:{}", place.address(), place.port);
@@ -26,7 +26,7 @@ fn socat_passes_on_both_ways() {
 
 #[test]
 #[ignore = "needs socat"]
-fn socat_serves_several_with_a_child_each() {
+fn socat_serves_each_client_with_a_child() {
     alike(4, |place| {
         let listen = format!("TCP-LISTEN:{},reuseaddr,fork", place.port);
         let server = place.serve(&["socat", &listen, "EXEC:cat,nofork"]);
@@ -66,7 +66,7 @@ fn ncat_receives_and_runs_commands() {
     });
 }
 
-/// The SSH server, with keys of the test's own.
+/// The SSH server, with keys of the test.
 fn sshd(place: &Place) -> Server {
     let root = place.files.path().display().to_string();
     for key in ["host", "user"] {
@@ -80,7 +80,7 @@ fn sshd(place: &Place) -> Server {
         place.port
     );
     let configuration = place.file("sshd.conf", configuration);
-    // Where it locks itself in until somebody has proved who he is.
+    // The SSH server confines itself to this directory before authentication.
     fs::create_dir_all("/run/sshd").unwrap();
     place.serve(&["/usr/sbin/sshd", "-D", "-e", "-f", &configuration])
 }
@@ -139,7 +139,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 #[test]
 #[ignore = "needs python3"]
-fn a_killed_program_leaves_its_peer_an_end() {
+fn killed_program_ends_connection_of_peer() {
     alike(1, |place| {
         let port = place.port.to_string();
         let server = place.serve(&["python3", "-c", READER, &port]);

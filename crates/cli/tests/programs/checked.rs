@@ -1,13 +1,13 @@
-//! Programs that are checked while they run, and what checks them.
+//! Programs under checkers such as valgrind.
 
 use std::process::Command;
 
 use crate::alike;
 
-/// They ended before they began, or at their end were told of memory that the library had lost.
+/// Regression: they ended at once, or reported memory that the library had leaked.
 #[test]
 #[ignore = "needs cc, valgrind"]
-fn programs_run_that_are_checked_while_they_do() {
+fn programs_run_under_checker() {
     const HOW: [(&str, &[&str]); 4] = [
         ("-fsanitize=address", &[]),
         ("-fsanitize=leak", &[]),

@@ -1,5 +1,5 @@
-//! Connections of programs that cannot use the node: of those behind filters of system calls,
-//! and of those that the library is not loaded into.
+//! Connections of programs that cannot use the node: programs behind seccomp filters, and programs
+//! without the library.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::{Place, alike, noise};
 
 const LENGTH: usize = 3_000_000;
 
-/// Compiles a program for a place; gives its path.
+/// Compiles a program for a place and returns its path.
 fn compiled(place: &Place, source: &str, options: &[&str]) -> String {
     let source = place.file("program.c", source);
     let program = place.path("program");
@@ -21,7 +21,7 @@ fn compiled(place: &Place, source: &str, options: &[&str]) -> String {
     program
 }
 
-/// Two conversations at once, of which each is answered with what was said.
+/// Two concurrent conversations, each of which echoes its input.
 const TALK: &str = "
 import hashlib, socket, sys, threading
 sent = open('sent', 'rb').read()
@@ -54,17 +54,17 @@ fn behind_a_filter(more: &[&str]) {
 
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_program_behind_a_filter_has_its_connections() {
+fn program_behind_filter_has_its_connections() {
     behind_a_filter(&[]);
 }
 
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_program_that_sets_its_filter_by_number_has_its_connections() {
+fn program_with_filter_by_number_has_its_connections() {
     behind_a_filter(&["by number"]);
 }
 
-/// Connections one after the other, each of which is told of its ends and gets back what it says.
+/// Successive connections, each of which receives its addresses and an echo of its data.
 const ASK: &str = "
 import hashlib, socket, sys, threading
 sent = open('sent', 'rb').read()
@@ -82,11 +82,11 @@ peer = socket.socket()
 print(peer.connect_ex((sys.argv[1], int(sys.argv[2]))) != 0)
 ";
 
-/// Its listeners had the kernel's connections only, and a call of libc's to accept them became
-/// another system call, for which it was ended.
+/// Regression: its listeners received connections of the kernel only. libc's accept used another
+/// system call, which killed the program.
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_program_behind_a_filter_listens() {
+fn program_behind_filter_listens() {
     alike(3, |place| {
         let program = compiled(place, include_str!("listens.c"), &[]);
         place.file("sent", noise(LENGTH));
@@ -97,7 +97,7 @@ fn a_program_behind_a_filter_listens() {
     });
 }
 
-/// What it is given as standard input and output are one connection.
+/// Standard input and output are one connection.
 const ECHO: &str = "
 #include <unistd.h>
 int main(void) {
@@ -110,7 +110,7 @@ int main(void) {
 }
 ";
 
-/// Starts programs with environments that have everything of the node's but the library.
+/// Starts programs with environments that have all of the node's variables except the library.
 const WITHOUT_LIBRARY: &str = "
 import os, socket, subprocess, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -139,10 +139,10 @@ talk(run(['sh', '-c', sys.argv[1]], None))
 talk(run(sys.argv[1:2], None))
 ";
 
-/// What they wrote was lost, and they read nothing (inetd of OpenBSD).
+/// Regression: their output was lost, and they read nothing (inetd of OpenBSD).
 #[test]
 #[ignore = "needs cc, python3"]
-fn programs_whose_environment_lacks_the_library_have_the_connections_they_are_given() {
+fn programs_without_library_have_inherited_connections() {
     alike(0, |place| {
         let echo = place.compile("cc", "echo", ECHO);
         let said = place.says(&["python3", "-c", WITHOUT_LIBRARY, &echo]);
@@ -151,7 +151,7 @@ fn programs_whose_environment_lacks_the_library_have_the_connections_they_are_gi
     });
 }
 
-/// Hands two connections to programs, of which the second one is its own for a while.
+/// Hands two connections to programs, and keeps the second one for a while.
 const HAND_OVER: &str = "
 import os, socket, subprocess, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[2])))
@@ -169,7 +169,7 @@ for peer in peers: peer.close()
 
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_static_program_has_the_connections_that_it_inherits() {
+fn static_program_has_inherited_connections() {
     alike(2, |place| {
         let program = compiled(place, ECHO, &["-static"]);
         place.file("sent", noise(LENGTH));
@@ -193,7 +193,7 @@ sys.stdin.read()
 
 #[test]
 #[ignore = "needs cc, python3"]
-fn connections_that_are_carried_are_counted() {
+fn relayed_connections_are_counted() {
     let place = crate::lives::place();
     let Some(nodes) = &place.nodes else { return };
     let program = compiled(&place, ECHO, &["-static"]);
@@ -238,7 +238,7 @@ print([number == reader for number, _ in told])
 
 #[test]
 #[ignore = "needs python3, ncat"]
-fn who_waits_is_told_of_a_descriptor_of_the_kernels_that_was_added_meanwhile() {
+fn epoll_wait_sees_kernel_fd_added_meanwhile() {
     alike(1, |place| {
         let port = place.port.to_string();
         let server = place.serve(&["ncat", "-l", "-k", "0.0.0.0", &port]);
@@ -265,10 +265,10 @@ with peer.makefile('rb') as file:
     peer.sendall(file.readline().upper() + repr(name == peer.getpeername()).encode())
 ";
 
-/// It listened with the kernel only, and the node refused its clients.
+/// Regression: it listened with the kernel only, and the node refused its clients.
 #[test]
 #[ignore = "needs python3"]
-fn a_program_listens_at_a_socket_that_another_one_has_bound() {
+fn program_listens_on_socket_bound_by_another() {
     alike(1, |place| {
         place.file("listens.py", LISTENS);
         let port = place.port.to_string();
@@ -284,8 +284,8 @@ print(peer.makefile('rb').read())
     });
 }
 
-/// Six servers one after the other, each of which sends its listener to the next, which listens at it
-/// and says so, and then closes it.
+/// Six successive servers. Each sends its listener to the next, which listens on it and reports
+/// that, and then closes it.
 const RELOADS: &str = "
 import os, select, socket, sys
 listener = socket.socket()
@@ -322,11 +322,11 @@ while True:
         break
 ";
 
-/// Who connects while one server takes over from another (haproxy's reload) was refused, from
-/// another node.
+/// Regression: a client on another node was refused while one server took over from another
+/// (haproxy's reload).
 #[test]
 #[ignore = "needs python3"]
-fn nobody_is_refused_while_a_listener_is_handed_over() {
+fn client_during_handover_of_listener_is_not_refused() {
     alike(1, |place| {
         let port = place.port.to_string();
         let server = place.serve(&["python3", "-c", RELOADS, &port]);
@@ -348,19 +348,19 @@ print(sorted(servers), errors)
     });
 }
 
-/// How it has what is its input.
+/// The flags of its standard input.
 const SAYS_FLAGS: &str = "
 #include <fcntl.h>
 #include <stdio.h>
 int main(void) { printf(\"%x\\n\", fcntl(0, F_GETFL)); return 0; }
 ";
 
-/// It was told not to wait for connections.
-/// What a process made and another one connected, which had it by a message (pure-ftpd in active mode) or by
-/// `exec`, was connected by the kernel, which does not reach the nodes.
+/// Regression: a socket that one process created and another connected was connected by the kernel,
+/// which does not reach the nodes. The other process had received it by a message (pure-ftpd in
+/// active mode) or by `exec`.
 #[test]
 #[ignore = "needs python3"]
-fn a_socket_that_another_process_has_made_is_connected_on_the_node() {
+fn socket_of_other_process_connects_on_node() {
     const SERVER: &str = "
 import socket, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
@@ -416,7 +416,7 @@ for binds in (False, True):
 
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_static_program_has_a_listener_as_it_is() {
+fn static_program_has_listener_unchanged() {
     const STARTS: &str = "
 import os, socket, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -430,8 +430,8 @@ print(os.waitpid(os.posix_spawn(sys.argv[1], [sys.argv[1]], os.environ, file_act
     });
 }
 
-/// Starts programs that inherit its listener: one that asks for nothing, and one that accepts
-/// from it, first whom this one connects and then whom it connects itself.
+/// Starts programs that inherit its listener. One makes no call. The other accepts first a client
+/// of this program, and then its own.
 const OUTSIDE: &str = "
 import fcntl, os, socket, subprocess, sys, threading, time
 listener = socket.create_server(('127.0.0.1', 0))
@@ -462,10 +462,10 @@ later.join()
 print(name == ends[-1].getsockname())
 ";
 
-/// Its listener did not wait any more, for good.
+/// Regression: its listener never waited again.
 #[test]
 #[ignore = "needs python3"]
-fn a_program_that_is_not_on_the_node_has_its_listener_as_it_was() {
+fn listener_inherited_outside_of_node_is_unchanged() {
     alike(0, |place| {
         let on_node = place.command("client", &["env"]);
         let mut outside = Command::new("python3");
@@ -484,7 +484,7 @@ fn a_program_that_is_not_on_the_node_has_its_listener_as_it_was() {
     });
 }
 
-/// Starts a program that inherits its listener before it has waited for anybody, and says who calls.
+/// Starts a program that inherits its listener before the first accept, and reports the callers.
 const LATE: &str = "
 import socket, subprocess, sys, time
 listener = socket.socket()
@@ -501,10 +501,11 @@ for _ in range(2):
     peer.close()
 ";
 
-/// They were called from 127.0.0.1, whoever called: only the program that was started last was told.
+/// Regression: callers seemed to be at 127.0.0.1, since only the program started last learnt their
+/// addresses.
 #[test]
 #[ignore = "needs python3"]
-fn who_has_a_listener_with_others_knows_who_calls() {
+fn accept_on_shared_listener_returns_address_of_caller() {
     alike(2, |place| {
         let port = place.port.to_string();
         let server = place.serve(&["python3", "-c", LATE, &port]);
@@ -519,7 +520,7 @@ for _ in range(2):
     });
 }
 
-/// A server whose workers begin with nothing in their environment, and its client.
+/// A server whose workers begin with an empty environment, and its client.
 const CLEARED: &str = "
 import ctypes, os, select, socket, sys
 libc = ctypes.CDLL(None)
@@ -538,9 +539,9 @@ peer = socket.create_connection(listener.getsockname(), timeout=20)
 print(peer.makefile('rb').read(), os.wait()[1])
 ";
 
-/// It was without the library, and deaf: Dovecot's processes that log people in.
+/// Regression: it lacked the library and received no connections (Dovecot's login processes).
 #[test]
 #[ignore = "needs python3"]
-fn a_program_that_begins_without_environment_has_its_parents_listener() {
+fn program_without_environment_has_listener_of_parent() {
     alike(0, |place| place.says(&["python3", "-c", CLEARED]));
 }

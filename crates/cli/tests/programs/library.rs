@@ -1,14 +1,14 @@
-//! The library that programs are run with.
+//! The library that the programs of the tests use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// The library, as it is now: cargo makes it anew if anything about it has changed.
+/// The current library: cargo rebuilds it after a change.
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let profile = profile();
     let mut cargo = Command::new(env!("CARGO"));
-    // Selected as the tests are: for other features cargo would make everything anew.
+    // Selects the same packages as the tests: with other features cargo would rebuild everything.
     cargo.args([
         "build",
         "--quiet",
@@ -31,18 +31,18 @@ pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     profile.join("libtoehold.so")
 });
 
-/// Where cargo puts what it builds as these tests: TARGET/PROFILE, of TARGET/PROFILE/deps/programs-….
+/// Cargo's directory for the build of these tests: TARGET/PROFILE, from
+/// TARGET/PROFILE/deps/programs-….
 pub(crate) fn profile() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().and_then(Path::parent).unwrap().to_owned()
 }
 
-/// It loaded libgcc_s as well, which took a fifth of the time in which a small program starts and
-/// ends.
+/// Regression: it also loaded libgcc_s, which took a fifth of the run time of a small program.
 #[test]
 #[ignore = "needs cc"]
 #[cfg(target_arch = "x86_64")]
-fn the_library_loads_libc_alone() {
+fn library_loads_libc_only() {
     let output = Command::new("readelf").arg("--dynamic").arg(&*LIBRARY).output();
     let output = String::from_utf8(output.unwrap().stdout).unwrap();
     let needed: Vec<&str> = output.lines().filter(|line| line.contains("(NEEDED)")).collect();

@@ -1,5 +1,5 @@
-//! Programs whose node dies under them and comes back: what they have is lost, and what they
-//! open afterwards, and what listens, is the new node's.
+//! Programs whose node is killed and restarted. Their connections are lost; new connections and
+//! listeners belong to the new node.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Fabrics, eventually, wait_for_end};
 use crate::{LIMIT, Place, counter};
 
-/// Takes a message over each connection, answers, and keeps the connection. It says who has come,
-/// and what has become of whom.
+/// Accepts connections, echoes a message on each, and keeps them. It prints each peer and each
+/// connection's end.
 const SERVER: &str = "
 import errno, os, select, socket, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[2])))
@@ -54,7 +54,7 @@ while True:
         if peer := seen(number, told): told.register(peer, select.POLLIN | edge)
 ";
 
-/// Does what it is told: has a conversation about a word, or looks at the last one once more.
+/// Obeys its input: exchanges a word, or reads the last connection once more.
 const CLIENT: &str = "
 import errno, socket, sys
 while word := sys.stdin.readline().strip():
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// Two nodes, of which nobody says that all is as over the kernel.
+/// Two nodes, without the check that results equal those over the kernel.
 pub(crate) fn place() -> Place {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
@@ -119,7 +119,7 @@ fn kill(nodes: &Fabrics, node: &str) {
     wait_for_end(engine);
 }
 
-/// A server whose node is killed listens on the next one, and so often, in all of its processes.
+/// A server whose node is killed listens on the next one, in all of its processes, several times.
 fn server(how: &str, tells_of_loss: bool) {
     let place = place();
     let Some(nodes) = &place.nodes else { return };
@@ -139,52 +139,52 @@ fn server(how: &str, tells_of_loss: bool) {
     assert_eq!(client.says("leave"), "leave");
     client.end();
     if how != "fork" {
-        // A thread that had waited in the former life once ended by a signal.
+        // Regression: a thread that waited during the kill ended later by a signal.
         assert!(server.wait().success(), "{}", place.log());
     }
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_server_that_waits_in_accept_listens_on_its_nodes_next_life() {
+fn server_in_accept_listens_on_restarted_node() {
     server("accept", false);
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_server_that_polls_listens_on_its_nodes_next_life() {
+fn server_in_poll_listens_on_restarted_node() {
     server("poll", true);
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_server_that_selects_listens_on_its_nodes_next_life() {
+fn server_in_select_listens_on_restarted_node() {
     server("select", true);
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_server_with_epoll_listens_on_its_nodes_next_life() {
+fn server_in_epoll_listens_on_restarted_node() {
     server("level", true);
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_server_with_epoll_of_edges_listens_on_its_nodes_next_life() {
+fn server_in_edge_triggered_epoll_listens_on_restarted_node() {
     server("edge", true);
 }
 
-/// All of them had one listener, and none of them another's.
+/// All processes share one listener.
 #[test]
 #[ignore = "needs python3"]
-fn all_processes_of_a_server_listen_on_its_nodes_next_life() {
+fn all_processes_of_server_listen_on_restarted_node() {
     server("fork", false);
 }
 
-/// A program went on failing for ever, although its node was back.
+/// Regression: a program failed for ever, although its node was back.
 #[test]
 #[ignore = "needs python3"]
-fn a_client_connects_from_its_nodes_next_life() {
+fn client_connects_from_restarted_node() {
     let place = place();
     let Some(nodes) = &place.nodes else { return };
     let _server = place.serve(&["python3", "-c", SERVER, "level", &place.port.to_string()]);
@@ -193,7 +193,7 @@ fn a_client_connects_from_its_nodes_next_life() {
     kill(nodes, "client");
     assert_eq!(client.says("look"), "ENETDOWN");
     assert_eq!(client.says("hello"), "ENETDOWN");
-    // The next one may have another address.
+    // The next node may have another address.
     nodes.succeeds("up client --ipv4 10.77.3.3/16");
     let mut said = String::new();
     while said != "hello" {
@@ -201,7 +201,7 @@ fn a_client_connects_from_its_nodes_next_life() {
         said = client.says("hello");
     }
     assert!(place.log().contains("10.77.3.3"), "{}", place.log());
-    // One that has ended as it should is gone likewise.
+    // A node that ended normally is gone likewise.
     nodes.succeeds("down client");
     assert_eq!(client.says("look"), "ENETDOWN");
     nodes.succeeds("up client");
@@ -209,7 +209,7 @@ fn a_client_connects_from_its_nodes_next_life() {
     client.end();
 }
 
-/// Connects to a node, by either of its addresses, to its own, and to itself.
+/// Connects to a node at either of its addresses, to its own node, and to itself.
 const CONNECTS: &str = "
 import errno, socket
 listener = socket.create_server(('127.0.0.1', 0))
@@ -221,10 +221,10 @@ for to in ('10.77.0.1', 7), ('fd77::1', 7), ('10.77.0.2', 7), listener.getsockna
         print(errno.errorcode[error.errno])
 ";
 
-/// They had gone to the kernel, and from there to wherever its routes lead.
+/// Regression: these connections went to the kernel, which routed them to other hosts.
 #[test]
 #[ignore = "needs python3"]
-fn who_cannot_have_the_node_reaches_nobody_else_at_its_fabrics_addresses() {
+fn program_without_node_reaches_no_other_host_at_fabric_addresses() {
     let toehold = env!("CARGO_BIN_EXE_toehold");
     for before in [
         "ulimit -n 150",
@@ -238,8 +238,7 @@ fn who_cannot_have_the_node_reaches_nobody_else_at_its_fabrics_addresses() {
     }
 }
 
-/// It closes all descriptors as daemons do that want nothing of who has started them, and goes
-/// on as another program that has no connection.
+/// Closes all descriptors, as daemons do, and continues as another program without a connection.
 const DAEMON: &str = "
 import os, sys
 os.closerange(3, 4096)
@@ -257,7 +256,7 @@ os.execvp('sleep', ['sleep', '1000'])
 
 #[test]
 #[ignore = "needs python3"]
-fn a_daemon_that_has_closed_all_descriptors_keeps_its_node() {
+fn daemon_with_closed_fds_keeps_its_node() {
     let place = place();
     let Some(nodes) = &place.nodes else { return };
     let note = place.path("daemon");
@@ -275,10 +274,10 @@ fn a_daemon_that_has_closed_all_descriptors_keeps_its_node() {
     eventually("the node's end", || !is_there());
 }
 
-/// The program has given the number of what keeps its node to something else.
+/// The program has replaced the descriptor that keeps its node.
 #[test]
 #[ignore = "needs python3"]
-fn a_number_that_no_longer_keeps_the_node_is_closed() {
+fn reused_keeper_fd_is_closed_on_request() {
     let script = "
 import os
 os.dup2(0, 100)
@@ -291,8 +290,8 @@ os.execvp('python3', ['python3', '-c', 'import os; os.close(100)'])";
     assert!(ended.status.success(), "{ended:?}");
 }
 
-/// Clients that talk all the time end in one way, one after the other, and a connection of
-/// another program of the same node is to know nothing of it.
+/// Clients that exchange data all the time end in one way, one after the other. A connection of
+/// another program on the same node must not be affected.
 const ENDING: &str = "
 import os, random, signal, socket, sys, threading, time
 how = sys.argv[1]
@@ -345,30 +344,30 @@ fn ends(how: &str) {
 
 #[test]
 #[ignore = "needs python3"]
-fn a_busy_client_that_is_told_to_end_leaves_its_node_alone() {
+fn terminated_busy_client_does_not_disturb_node() {
     ends("SIGTERM");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_busy_client_that_is_killed_leaves_its_node_alone() {
+fn killed_busy_client_does_not_disturb_node() {
     ends("SIGKILL");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_busy_client_that_is_interrupted_leaves_its_node_alone() {
+fn interrupted_busy_client_does_not_disturb_node() {
     ends("SIGINT");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_client_that_ends_with_a_busy_thread_leaves_its_node_alone() {
+fn client_ending_with_busy_thread_does_not_disturb_node() {
     ends("exit");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_client_with_a_busy_thread_that_becomes_another_program_leaves_its_node_alone() {
+fn exec_with_busy_thread_does_not_disturb_node() {
     ends("exec");
 }

@@ -1,8 +1,8 @@
-//! Programs that know nothing of Toehold, on nodes of the test's own.
+//! Unmodified programs on nodes of the test.
 //!
-//! Each test does the same over the kernel and over two nodes, and compares what it saw. The
-//! address of the nodes' side is none of the kernel's, and the nodes' counters say how many
-//! connections there were: nothing passes for offloaded that is not.
+//! Each test runs the same scene over the kernel and over two nodes, and compares the results. The
+//! kernel does not have the address of the nodes' side, and the nodes' counters tell the number of
+//! connections. A connection of the kernel therefore cannot pass for an offloaded one.
 
 mod calls;
 mod channels;
@@ -47,10 +47,10 @@ use crate::library::LIBRARY;
 use crate::record::Record;
 use crate::support::{Fabrics, PATIENCE, eventually, text};
 
-/// How long a program may take, in seconds, before it counts as one that hangs.
+/// Most seconds for a program before it counts as hanging.
 const LIMIT: &str = "120";
 
-/// Where programs run: over the kernel, or on two nodes, `server` and `client`.
+/// The place of programs: over the kernel, or on two nodes, `server` and `client`.
 struct Place {
     /// The programs' files.
     files: TempDir,
@@ -59,8 +59,8 @@ struct Place {
     _record: Option<Record>,
 }
 
-/// Does the same over the kernel and on nodes, which have opened at least so many
-/// connections, and compares what came of it.
+/// Runs a scene over the kernel and on nodes, which must have opened at least `connections`
+/// connections, and compares the results.
 fn alike<T: PartialEq + std::fmt::Debug>(connections: u64, scene: impl Fn(&Place) -> T) {
     let kernel = Place::new(None);
     let over_kernel = scene(&kernel);
@@ -78,7 +78,7 @@ impl Place {
             .prefix("toehold-programs-")
             .tempdir()
             .unwrap();
-        // Servers that lay down their privileges are to reach them.
+        // Servers that drop their privileges must reach them.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(files.path(), mode).unwrap();
         let port = free_port();
@@ -107,7 +107,7 @@ impl Place {
         self.files.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Writes a file; gives its path.
+    /// Writes a file and returns its path.
     fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
@@ -115,7 +115,7 @@ impl Place {
         path
     }
 
-    /// Compiles a program of C by a command like `cc -static`; gives its path.
+    /// Compiles a C program by a command like `cc -static` and returns its path.
     fn compile(&self, compiler: &str, name: &str, source: &str) -> String {
         let (source, program) = (self.file(&format!("{name}.c"), source), self.path(name));
         let mut words = compiler.split(' ');
@@ -127,7 +127,7 @@ impl Place {
         program
     }
 
-    /// A program on one of the nodes, or as it is.
+    /// A program on one of the nodes, or over the kernel.
     fn command(&self, node: &str, words: &[&str]) -> Command {
         let mut command = match &self.nodes {
             Some(fabrics) => {
@@ -154,12 +154,12 @@ impl Place {
         self.serve_at(self.port, "server", words)
     }
 
-    /// The same at another port, for who has several, by another name.
+    /// Starts a server at another port, under another name, for tests with several servers.
     fn serve_at(&self, port: u16, name: &str, words: &[&str]) -> Server {
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         let mut command = self.command("server", words);
         command.stdout(log.try_clone().unwrap()).stderr(log);
-        // Whoever it starts ends with it, even if the test fails.
+        // All processes that it starts end with it, even if the test fails.
         let server = Server(command.process_group(0).spawn().unwrap());
         self.await_listener(port);
         server
@@ -168,12 +168,12 @@ impl Place {
     fn await_listener(&self, port: u16) {
         eventually("a listener", || match &self.nodes {
             Some(nodes) => listens(&nodes.list("sockets server --json"), port),
-            // Not by taking the port, which would be in the server's way.
+            // Binding the port would prevent the server from doing so.
             None => kernel_listens(port),
         });
     }
 
-    /// What a client says that must come to its end, however it ends.
+    /// Runs a client that must end, with any status.
     fn ask(&self, words: &[&str]) -> Output {
         let limited = ["timeout", "--kill-after=5", LIMIT].iter().chain(words);
         let output = output(&mut self.command("client", &limited.copied().collect::<Vec<_>>()));
@@ -181,7 +181,7 @@ impl Place {
         output
     }
 
-    /// The same of one that must succeed; only what it writes to its standard output.
+    /// Runs a client that must succeed, and returns its standard output.
     fn gets(&self, words: &[&str]) -> Vec<u8> {
         let output = self.ask(words);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -202,14 +202,14 @@ impl Place {
         fs::read_to_string(self.path("server.log")).unwrap_or_default()
     }
 
-    /// That the client's node had connections with itself, at the address by which every host calls itself.
+    /// Checks that the client's node had connections with itself, at the loopback address.
     fn connections_of_client(&self, number: u64) {
         let Some(fabrics) = &self.nodes else { return };
         let opened = counter(&fabrics.json("stat client --json"), "tcp_passive_opens");
         assert!(opened >= number, "{opened} connections");
     }
 
-    /// That the nodes had the connections, and that nothing of them stays.
+    /// Checks that the nodes had the connections, and that none of their resources stay in use.
     fn check(self, connections: u64) {
         let Some(fabrics) = self.nodes else { return };
         for (node, name) in [("client", "tcp_active_opens"), ("server", "tcp_passive_opens")] {
@@ -221,7 +221,7 @@ impl Place {
             );
             assert_eq!(counter(&status, "node_resets"), 0);
         }
-        // Whoever has ended has left nothing open.
+        // Programs that have ended leave no socket open.
         eventually("the end of all programs", || {
             let open = |node: &str| fabrics.list(&format!("sockets {node} --json"));
             ["server", "client"].iter().all(|node| all_is_over(&open(node)))
@@ -231,7 +231,8 @@ impl Place {
     }
 }
 
-/// What a program says, and whoever it has started and left: who never ends fails the test.
+/// The output of a program and of the processes it leaves behind. The test fails if one of them
+/// never ends.
 fn output(command: &mut Command) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
@@ -265,7 +266,7 @@ fn output(command: &mut Command) -> Output {
     }
 }
 
-/// A program that serves. It ends with the test, and whatever it has started.
+/// A serving program. It ends with the test, together with the processes it has started.
 struct Server(Child);
 
 impl Server {
@@ -277,7 +278,7 @@ impl Server {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// How it ends when it is told to.
+    /// The exit status of the server after a signal.
     fn end(self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.wait()
@@ -291,15 +292,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // There may be nobody left in it.
+        // The group may be empty.
         let _ = kill_process_group(self.pid(), Signal::KILL);
         let _ = self.0.wait();
     }
 }
 
-/// A port that is free now.
+/// A free port.
 fn free_port() -> u16 {
-    // Below those that the kernel and nodes give to those who ask for none.
+    // Below the ephemeral ports of the kernel and of nodes.
     static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let base = 10_000 + (std::process::id() % 1_000) as u16 * 20;
     loop {
@@ -318,7 +319,7 @@ fn listens(sockets: &Value, port: u16) -> bool {
     })
 }
 
-/// Whether somebody listens at a port of the kernel's, who is not asked.
+/// Whether a socket of the kernel listens at a port; it is not connected to.
 fn kernel_listens(port: u16) -> bool {
     let at = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
@@ -336,14 +337,14 @@ fn all_is_over(sockets: &Value) -> bool {
     states.all(|socket| socket["state"] == "TIME-WAIT")
 }
 
-/// What all shards of a node have counted.
+/// The sum of a counter over all shards of a node.
 fn counter(status: &Value, name: &str) -> u64 {
     let counters = status["counters"].as_array().unwrap();
     let found = counters.iter().filter(|counter| counter["name"] == name);
     found.map(|counter| counter["value"].as_u64().unwrap()).sum()
 }
 
-/// Bytes in which a piece that is missing, twice or elsewhere is seen.
+/// Bytes in which a missing, repeated or misplaced piece shows.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(|| {

@@ -1,4 +1,4 @@
-//! Programs that measure: what they count is looked at, not how fast it was.
+//! Measuring programs: the tests check their counts, not their rates.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -7,13 +7,12 @@ use crate::alike;
 
 #[test]
 #[ignore = "needs iperf3"]
-fn iperf3_counts_the_same_at_both_ends() {
+fn iperf3_counts_equal_bytes_at_both_ends() {
     alike(12, |place| {
         let port = place.port.to_string();
         let modes = [&[][..], &["--parallel", "4"], &["--reverse"], &["--bidir"]];
         modes.map(|mode| {
-            // One that has served a client closes its port before the next, and resets whoever
-            // comes meanwhile.
+            // A server closes its port after a client, and resets clients that connect meanwhile.
             let server = place.serve(&["iperf3", "--server", "--one-off", "--port", &port]);
             let fixed = ["iperf3", "--client", place.address(), "--port", &port, "--json"];
             // Of a known number of bytes, all arrive.
@@ -21,7 +20,7 @@ fn iperf3_counts_the_same_at_both_ends() {
             let result: Value = serde_json::from_slice(&result).unwrap();
             let end = &result["end"];
             let bytes = |sum: &str| end[sum]["bytes"].as_u64().unwrap_or(0);
-            // Of two directions, one may have been done before the other began.
+            // Of two directions, one may end before the other begins.
             let [sent, received] = ["sum_sent", "sum_received"].map(bytes);
             let [back, back_received] = ["sum_sent_bidir_reverse", "sum_received_bidir_reverse"].map(bytes);
             assert!(received + back_received > 0, "{mode:?}: {end}");
@@ -33,7 +32,7 @@ fn iperf3_counts_the_same_at_both_ends() {
 
 #[test]
 #[ignore = "needs NPtcp"]
-fn netpipe_goes_through_all_sizes() {
+fn netpipe_measures_all_sizes() {
     alike(1, |place| {
         let port = place.port.to_string();
         let size = ["-u", "65536", "-p", "0", "-n", "50", "-P", &port];
@@ -50,7 +49,7 @@ fn netpipe_goes_through_all_sizes() {
 
 #[test]
 #[ignore = "needs sockperf"]
-fn sockperf_gets_its_messages_back() {
+fn sockperf_receives_all_replies() {
     alike(2, |place| {
         let port = place.port.to_string();
         let server = place.serve(&["sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", &port]);

@@ -1,4 +1,4 @@
-//! Ranks of MPI programs, over TCP: each of them polls many connections at once, without a pause.
+//! Ranks of MPI programs over TCP: each polls many connections at once, without a pause.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use toehold_link::interface::{Interface, Namespace};
 use crate::support::{Fabrics, eventually, text};
 use crate::{LIBRARY, LIMIT, Place, all_is_over, counter};
 
-/// An MPI that there is, and how it is told to take TCP over one interface and nothing else.
+/// An installed MPI, and its options for TCP over one interface only.
 struct Mpi {
     compiler: &'static str,
     launcher: &'static [&'static str],
@@ -16,7 +16,7 @@ struct Mpi {
     interface: &'static str,
     /// How the ranks end, if not by `MPI_Finalize`.
     end: &'static [&'static str],
-    /// Then the launcher kills those who are left.
+    /// The launcher then kills the remaining ranks.
     kills: bool,
 }
 
@@ -43,7 +43,7 @@ const MPICH: Mpi = Mpi {
     kills: true,
 };
 
-/// Ranks that begin with the same words, and are on one node.
+/// Ranks with the same command prefix, on one node.
 struct Group<'a> {
     ranks: &'a str,
     words: Vec<&'a str>,
@@ -54,7 +54,7 @@ impl Mpi {
         place.compile(self.compiler, "ranks", include_str!("ranks.c"))
     }
 
-    /// What starts all of them.
+    /// The command that starts all ranks.
     fn launch(&self, groups: &[Group<'_>]) -> Vec<String> {
         let mut words: Vec<_> = self.launcher.iter().map(|&word| word.to_owned()).collect();
         for (number, group) in groups.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Mpi {
         command.env(self.interface, interface);
     }
 
-    /// Runs so many ranks, all of them on one node, or over the kernel.
+    /// Runs a number of ranks, all of them on one node or over the kernel.
     fn run(&self, place: &Place, ranks: &str, words: &[&str]) -> Output {
         let program = self.compile(place);
         let noted = noted(place);
@@ -86,20 +86,20 @@ impl Mpi {
     }
 }
 
-/// A shell's line that runs a rank whose output goes to a file: what a launcher that kills its
-/// ranks has not passed on is lost.
+/// A shell line that runs a rank with its output in a file. A launcher that kills its ranks loses
+/// output that it has not forwarded.
 fn noted(place: &Place) -> String {
     format!("exec \"$0\" \"$@\" >>'{}'", place.path("said"))
 }
 
-/// What ranks have said since this was last asked.
+/// The output of the ranks since the last call.
 fn heard(place: &Place) -> String {
     let said = std::fs::read_to_string(place.path("said")).unwrap_or_default();
     let _ = std::fs::remove_file(place.path("said"));
     said
 }
 
-/// What ranks say that come to a good end.
+/// The output of ranks that succeed.
 fn said(place: &Place, output: &Output) -> String {
     let said = heard(place);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -107,17 +107,18 @@ fn said(place: &Place, output: &Output) -> String {
     said
 }
 
-/// The nodes of a test, and one more for the kernel's turn.
+/// The nodes of a test, and a place for the kernel's turn.
 fn places() -> [Place; 2] {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
     [Place::new(None), Place::new(Some(nodes))]
 }
 
-/// That a node had so many connections at least, and that nothing of them stays.
+/// Checks that a node had at least this many connections, and that none of their resources stay in
+/// use.
 fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
     let mut status = Value::Null;
-    // Not while a rank has the stack that was killed just now.
+    // Not while a rank holds the stack that was just killed.
     eventually("counters of its stack", || {
         status = fabrics.json(&format!("stat {node} --json"));
         let counters = status["counters"].as_array().unwrap();
@@ -126,7 +127,7 @@ fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
             .any(|counter| counter["name"] == "tcp_active_opens")
     });
     let opened = counter(&status, "tcp_active_opens") + counter(&status, "tcp_passive_opens");
-    // A rank that is killed while it runs the stack takes the node's counts with it.
+    // A rank that is killed while it runs the stack resets the node's counters.
     if !are_killed || counter(&status, "node_resets") == 0 {
         assert!(opened >= connections, "{status}");
         assert_eq!(counter(&status, "node_resets"), 0, "{status}");
@@ -137,7 +138,7 @@ fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
     });
 }
 
-/// Two and four ranks on one node, which reach each other at the address of every host.
+/// Runs two and four ranks on one node, which reach each other at the loopback address.
 fn ranks_agree(mpi: &Mpi) {
     let [kernel, nodes] = places();
     let numbers = ["2", "4"];
@@ -147,11 +148,11 @@ fn ranks_agree(mpi: &Mpi) {
         numbers.map(|ranks| said(&nodes, &mpi.run(&nodes, ranks, mpi.end))),
         over_kernel
     );
-    // Between each two of 2 and of 4, and each has two ends.
+    // Between each pair of 2 and of 4 ranks, and each connection has two ends.
     check(nodes.nodes.as_ref().unwrap(), "client", 2 * (1 + 6), mpi.kills);
 }
 
-/// Ranks of which one is killed: the launcher ends the others, and nothing stays.
+/// Kills one of the ranks: the launcher ends the others, and no process stays.
 fn a_killed_rank_ends_all(mpi: &Mpi, codes: &[i32]) {
     let [kernel, nodes] = places();
     for place in [&kernel, &nodes] {
@@ -170,11 +171,11 @@ fn a_killed_rank_ends_all(mpi: &Mpi, codes: &[i32]) {
     check(nodes.nodes.as_ref().unwrap(), "client", 12, true);
 }
 
-/// Two ranks on each of two nodes. MPI asks the kernel which addresses there are, so the
-/// nodes have the kernel beside them.
+/// Runs two ranks on each of two nodes. MPI asks the kernel for addresses, so the nodes have the
+/// kernel beside them.
 fn ranks_agree_across_nodes(mpi: &Mpi) {
     let namespace = Namespace::create().unwrap();
-    // Launchers reach what they have started over it.
+    // Launchers use it to reach the processes they have started.
     let mut loopback = Interface::open(&namespace, "lo").unwrap();
     loopback.set_up(true).unwrap();
     let [kernel, nodes] = places();
@@ -199,7 +200,7 @@ fn ranks_agree_across_nodes(mpi: &Mpi) {
         of("one", &interfaces[0], "--stats=one"),
         of("two", &interfaces[1], "--stats=two"),
     ]);
-    // With the namespace's interfaces in /sys, where UCX looks for them, as `ip netns exec` has it.
+    // With the namespace's interfaces in /sys, where UCX looks for them, as for `ip netns exec`.
     let mut command = Command::new("unshare");
     command.args([
         "--mount",
@@ -217,7 +218,7 @@ fn ranks_agree_across_nodes(mpi: &Mpi) {
     let ended = namespace.run(|| command.output()).unwrap().unwrap();
     assert_eq!(said(&nodes, &ended), over_kernel);
     for node in ["one", "two"] {
-        // Each of its two ranks has one to each of the two on the other node.
+        // Each of its two ranks has a connection to each of the two on the other node.
         check(&fabrics, node, 4, mpi.kills);
     }
 }
@@ -230,10 +231,10 @@ fn path_of(namespace: &Namespace) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd())
 }
 
-/// What the library says of the program at its end.
+/// The library's report at the end of the program.
 #[test]
 #[ignore = "needs mpirun.openmpi, mpicc.openmpi"]
-fn all_bytes_between_ranks_go_over_the_node() {
+fn all_bytes_between_ranks_cross_node() {
     let [_, nodes] = places();
     let program = OPEN_MPI.compile(&nodes);
     let fabrics = nodes.nodes.as_ref().unwrap();
@@ -252,7 +253,7 @@ fn all_bytes_between_ranks_go_over_the_node() {
     let stat = |name: &str| stats["counters"][name].as_u64().unwrap();
     assert_eq!(stat("accepted_by_kernel"), 0, "{stats}");
     assert_eq!(stat("connected"), stat("accepted"), "{stats}");
-    // Those of each way: 3 turns, 16 at once of a quarter's length, and what all get.
+    // In each direction: 3 turns, 16 at once of a quarter's length, and the broadcast.
     assert!(stat("bytes_received") > 2 * 7 * 1_000_003, "{stats}");
 }
 
@@ -271,14 +272,14 @@ fn ranks_of_mpich_agree() {
 #[test]
 #[ignore = "needs mpirun.openmpi, mpicc.openmpi"]
 fn a_killed_rank_of_open_mpi_ends_all() {
-    // As a shell says that somebody was killed.
+    // The exit status of a shell for a killed process.
     a_killed_rank_ends_all(&OPEN_MPI, &[128 + 9]);
 }
 
 #[test]
 #[ignore = "needs mpiexec.mpich, mpicc.mpich"]
 fn a_killed_rank_of_mpich_ends_all() {
-    // The launcher sees the signal first, or that another rank has lost its connection.
+    // The launcher first sees the signal, or a lost connection of another rank.
     a_killed_rank_ends_all(&MPICH, &[9, 255]);
 }
 

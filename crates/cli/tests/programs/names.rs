@@ -1,10 +1,10 @@
-//! Names of nodes in programs that resolve names by themselves.
+//! Names of nodes in programs with their own name resolution.
 
 use rustix::process::Signal;
 
 use crate::{Place, alike};
 
-/// Asks c-ares for a host, as gRPC does, and fetches from there.
+/// Resolves a host with c-ares, as gRPC does, and fetches from it.
 const FETCHES: &str = "
 import ctypes, socket, sys, urllib.request
 class Host(ctypes.Structure):
@@ -24,7 +24,7 @@ ask(channel, sys.argv[1].encode(), socket.AF_INET, tell, None)
 print(found == [sys.argv[2]], urllib.request.urlopen(f'http://{found[0]}:{sys.argv[3]}/file').read())
 ";
 
-/// Reads the file of hosts once it has read how names are resolved.
+/// Reads the hosts file after it has read the resolver configuration.
 const READS: &str = "
 import sys
 assert sys.argv[1] not in open('/etc/hosts').read().split()
@@ -33,7 +33,7 @@ lines = [line.split() for line in open('/etc/hosts')]
 print([sys.argv[2], sys.argv[1]] in lines or sys.argv[1] == 'nobody')
 ";
 
-/// What libc says of a host, by each of its ways: the first with memory of its own.
+/// The answers of libc's functions for a host; the first ones use static memory.
 const ASKED: &str = "
 import ctypes, errno, socket, sys
 class Host(ctypes.Structure):
@@ -59,7 +59,7 @@ print(socket.gethostbyname_ex(sys.argv[1])[0] == sys.argv[1], socket.getaddrinfo
 
 #[test]
 #[ignore = "needs python3"]
-fn hosts_have_the_names_by_which_they_were_asked_for() {
+fn resolved_host_has_requested_name() {
     alike(0, |place: &Place| {
         let name = if place.nodes.is_some() {
             "server"
@@ -70,10 +70,10 @@ fn hosts_have_the_names_by_which_they_were_asked_for() {
     });
 }
 
-/// They found nobody.
+/// Regression: they found no host.
 #[test]
 #[ignore = "needs python3, libcares.so.2"]
-fn who_resolves_names_by_itself_finds_nodes() {
+fn program_with_own_resolver_finds_nodes() {
     alike(1, |place: &Place| {
         place.file("www/file", "served");
         let port = place.port.to_string();
@@ -90,7 +90,7 @@ fn who_resolves_names_by_itself_finds_nodes() {
 
 #[test]
 #[ignore = "needs python3"]
-fn others_have_the_file_of_hosts_as_it_is() {
+fn program_without_resolver_reads_unchanged_hosts_file() {
     alike(0, |place: &Place| {
         let name = if place.nodes.is_some() { "server" } else { "nobody" };
         let read = place.says(&["python3", "-c", READS, name, place.address()]);

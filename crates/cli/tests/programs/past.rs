@@ -1,5 +1,6 @@
-//! Programs that make calls by instructions of their own. Those in the program itself are the library's to
-//! answer; by others they wait for the kernel's descriptors, and are told of nothing that is only the node's.
+//! Programs that make system calls with their own instructions. The library handles instructions in
+//! the program itself. In other libraries they wait for the kernel's descriptors, and see no event
+//! of the node alone.
 
 use rustix::process::Signal;
 
@@ -20,7 +21,8 @@ for _ in range(3):
         print(knows_me, got == sent, stream.read())
 ";
 
-/// Has a program that makes its calls itself serve so many connections, and one that does something with them.
+/// Runs a server that makes its calls itself, for a number of clients, and a client that acts on
+/// the connections.
 fn dispatched(does: &str, clients: u64) {
     alike(clients, |place: &Place| {
         let program = place.compile("cc", "dispatched", include_str!("dispatched.c"));
@@ -31,24 +33,25 @@ fn dispatched(does: &str, clients: u64) {
     });
 }
 
-/// Its connections were the kernel's, where it reached nobody.
+/// Regression: its connections went to the kernel, where they reached no host.
 #[test]
 #[ignore = "needs cc"]
-fn a_program_that_makes_its_calls_itself_is_on_the_node_with_all_its_threads() {
+fn program_with_own_system_calls_is_on_node_with_all_threads() {
     dispatched("ask", 3);
 }
 
-/// Signals, processes and threads that it makes so are as ever.
+/// Signals, processes and threads that it creates in this way work as usual.
 #[test]
 #[ignore = "needs cc"]
-fn a_program_that_makes_all_its_calls_itself_has_them_done_as_by_the_kernel() {
+fn program_with_own_system_calls_gets_results_of_kernel() {
     dispatched("rest", 3);
 }
 
-/// They registered connections of the node's with the kernel while another thread had the program looked at.
+/// Regression: they registered connections of the node with the kernel while another thread was
+/// scanning the program.
 #[test]
 #[ignore = "needs cc"]
-fn threads_that_had_begun_before_have_their_calls_dispatched() {
+fn calls_of_older_threads_are_dispatched() {
     alike(0, |place: &Place| {
         let program = place.compile("cc -DLARGE", "dispatched", include_str!("dispatched.c"));
         let said = place.says(&[&program, "late"]);
@@ -57,7 +60,8 @@ fn threads_that_had_begun_before_have_their_calls_dispatched() {
     });
 }
 
-/// What a client sees of a server that waits in one way for connections and in one for bytes.
+/// The output of a client of a server that waits in one way for connections and in another for
+/// data.
 fn serve(way: &str) {
     alike(3, |place: &Place| {
         let program = place.compile("cc", "past", include_str!("past.c"));
@@ -68,31 +72,31 @@ fn serve(way: &str) {
     });
 }
 
-/// Its clients were connected, and waited for ever.
+/// Regression: its clients were connected, and waited for ever.
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_server_that_waits_for_connections_past_the_library_gets_the_nodes() {
+fn server_waiting_for_connections_past_library_gets_those_of_node() {
     serve("polled");
 }
 
-/// What it registers through libc counted as waited for.
+/// Regression: descriptors registered through libc counted as waited for.
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_server_that_registers_with_libc_and_waits_past_it_gets_the_nodes() {
+fn server_registering_with_libc_and_waiting_past_it_gets_those_of_node() {
     serve("registered");
 }
 
-/// It waited in the library for bytes that it had asked the kernel not to wait for.
+/// Regression: it waited in the library for data that it had told the kernel not to wait for.
 #[test]
 #[ignore = "needs cc, python3"]
-fn a_server_that_waits_for_bytes_past_the_library_gets_the_nodes() {
+fn server_waiting_for_data_past_library_gets_those_of_node() {
     serve("accepted");
 }
 
-/// The engine took all of them, for a program that might wait past the library.
+/// Regression: the engine accepted all of them, for a program that might wait past the library.
 #[test]
 #[ignore = "needs python3"]
-fn a_listener_that_nobody_accepts_from_is_full_at_last() {
+fn listener_without_accept_becomes_full() {
     const SERVER: &str = "
 import socket, sys, time
 listener = socket.socket()
@@ -117,10 +121,10 @@ except TimeoutError:
     });
 }
 
-/// Those that waited for room were never seen by their server if their client ended meanwhile.
+/// Regression: a server never saw connections that waited for room if their client ended meanwhile.
 #[test]
 #[ignore = "needs python3"]
-fn who_has_ended_before_there_was_room_is_accepted() {
+fn connection_of_ended_client_is_accepted_later() {
     const ENDS: &str = "
 import os, socket, time
 listener = socket.create_server(('127.0.0.1', 0), backlog=5)
@@ -138,11 +142,11 @@ print('accepted', len([listener.accept()[0] for _ in range(12)]))
     });
 }
 
-/// One that was accepted from at once did not count as one that is waited for: its backlog held
+/// Regression: a listener with an immediate accept did not count as waited for. Its backlog held
 /// twice as many.
 #[test]
 #[ignore = "needs python3"]
-fn a_listener_that_was_accepted_from_has_its_own_backlog_alone() {
+fn listener_after_accept_has_only_its_own_backlog() {
     const FILLS: &str = "
 import socket, time
 listener = socket.create_server(('127.0.0.1', 0), backlog=4)

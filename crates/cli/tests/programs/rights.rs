@@ -1,4 +1,4 @@
-//! Programs of several users and namespaces: those that reach a node, and those that are told why not.
+//! Programs of several users and namespaces: some reach a node, others are told why not.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -45,7 +45,7 @@ impl Shared {
         Shared { place, port }
     }
 
-    /// `toehold` with arguments, behind what begins it.
+    /// `toehold` with arguments, behind a command prefix.
     fn command(&self, before: &[&str], words: &[&str]) -> Command {
         let toehold = self.place.path("toehold");
         let all: Vec<&str> = before
@@ -69,7 +69,7 @@ impl Shared {
         self.command(before, words).output().unwrap()
     }
 
-    /// A server that listens.
+    /// Starts a server and waits until it listens.
     fn serve(&self, mut command: Command) -> Server {
         command.arg(&self.port).stdout(Stdio::piped()).process_group(0);
         let mut child: Child = command.spawn().unwrap();
@@ -81,7 +81,7 @@ impl Shared {
         server
     }
 
-    /// What a program gets of the server.
+    /// The answer that a program gets from the server.
     fn answer(&self, before: &[&str], node: &str) -> String {
         let limited = [
             "timeout",
@@ -104,12 +104,13 @@ impl Drop for Shared {
     }
 }
 
-/// As another user, with a group.
+/// The prefix for a command of another user, with a group.
 fn user(number: &'static str, groups: &'static str) -> [&'static str; 6] {
     ["setpriv", "--reuid", number, "--regid", number, groups]
 }
 
-/// A container's node was refused in silence: the number of its process is 0 in another PID namespace.
+/// Regression: a container's node was refused without a message, since its process id is 0 in
+/// another PID namespace.
 #[test]
 #[ignore = "needs root, unshare, python3"]
 fn nodes_of_two_pid_namespaces_reach_each_other() {
@@ -130,10 +131,10 @@ fn nodes_of_two_pid_namespaces_reach_each_other() {
     assert_eq!(shared.answer(&apart, "other"), "hi\n");
 }
 
-/// The first user's umask decided whether the second one could connect.
+/// Regression: the first user's umask decided whether the second could connect.
 #[test]
 #[ignore = "needs root, setpriv, python3"]
-fn nodes_of_two_users_reach_each_other_whatever_the_umask() {
+fn nodes_of_two_users_reach_each_other_with_any_umask() {
     for (mode, group, expected) in [(0o2770, Some(4000), 0o660), (0o1777, None, 0o666)] {
         for umask in ["000", "022", "077"] {
             let shared = Shared::new(mode, group);
@@ -163,7 +164,7 @@ fn nodes_of_two_users_reach_each_other_whatever_the_umask() {
 
 #[test]
 #[ignore = "needs root, setpriv, python3"]
-fn node_of_another_user_lets_in_whom_its_settings_name() {
+fn node_of_other_user_admits_users_in_its_settings() {
     let shared = Shared::new(0o2770, Some(4000));
     let owner = user("1501", "--groups=4000");
     let settings = ["--allow-user", "1502", "--allow-group=5000", "--admin-group=6000"];
@@ -187,7 +188,7 @@ fn node_of_another_user_lets_in_whom_its_settings_name() {
     let refused = shared.answer(&other, "server");
     assert!(refused.contains("another user (1501)"), "{refused}");
     let succeeds = |who: &[&str], words: &[&str]| shared.run(who, words).status.success();
-    // The directory's group may look, and no more.
+    // The directory's group may read, and no more.
     assert!(succeeds(&other, &["stat", "server"]));
     assert!(!succeeds(&other, &["placement", "server", "engine"]));
     assert!(!succeeds(&user("1502", "--groups=4000"), &["down", "server"]));
@@ -198,10 +199,10 @@ fn node_of_another_user_lets_in_whom_its_settings_name() {
     assert!(text(&stranger.stderr).contains("write permission on its directory"));
 }
 
-/// A server that gave up root before it began was not on the node, and nothing said so.
+/// Regression: a server that dropped root early was not on the node, without a message.
 #[test]
 #[ignore = "needs root, setpriv, unshare, python3"]
-fn program_that_has_changed_its_user_or_its_root_is_on_the_node() {
+fn program_after_setuid_or_chroot_is_on_node() {
     let dropped = [
         &user("1501", "--clear-groups")[..],
         &["unshare", "-U"],
@@ -227,7 +228,7 @@ fn program_that_has_changed_its_user_or_its_root_is_on_the_node() {
 
 #[test]
 #[ignore = "needs python3"]
-fn process_that_cannot_attach_says_so_once() {
+fn process_without_attachment_reports_it_once() {
     let _record = crate::record::Record;
     let fabrics = Fabrics::new();
     let twice = "import socket
@@ -268,7 +269,7 @@ fn program_without_the_library_is_listed_with_its_reason() {
     drop(program);
 }
 
-/// Its sockets are not seen by the library, though that is loaded.
+/// The library does not see its sockets, although it is loaded.
 #[test]
 #[ignore = "needs go, cc"]
 fn go_program_of_cgo_is_named_with_its_reason() {

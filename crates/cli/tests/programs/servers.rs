@@ -1,4 +1,4 @@
-//! Servers of many kinds, and what passes on what others serve.
+//! Servers of many kinds, and proxies in front of others.
 
 use std::fs;
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::{Place, Server, alike, free_port, noise};
 const LENGTH: usize = 3_000_000;
 const CURL: [&str; 3] = ["curl", "--silent", "--show-error"];
 
-/// Whether a client gets the file that is served, once and once more.
+/// Whether a client gets the served file, twice.
 fn gets_file(place: &Place, more: &[&str]) -> [bool; 2] {
     let file = fs::read(place.path("www/file")).unwrap();
     let url = place.url("file");
     [(); 2].map(|()| place.gets(&[&CURL, more, &[&url]].concat()) == file)
 }
 
-/// A server of a file, which others are in front of, and where they find it.
+/// A server of a file behind proxies, and its address for them.
 fn origin(place: &Place) -> (Server, String) {
     place.file("www/file", noise(LENGTH));
     let (port, root) = (free_port(), place.path("www"));
@@ -35,7 +35,7 @@ fn origin(place: &Place) -> (Server, String) {
 
 #[test]
 #[ignore = "needs haproxy, python3, curl"]
-fn haproxy_passes_on_what_others_serve() {
+fn haproxy_forwards_to_other_server() {
     alike(2, |place| {
         let (_origin, origin) = origin(place);
         let configuration = format!(
@@ -51,7 +51,7 @@ fn haproxy_passes_on_what_others_serve() {
 
 #[test]
 #[ignore = "needs varnishd, python3, curl"]
-fn varnish_keeps_what_others_serve() {
+fn varnish_caches_other_server() {
     alike(3, |place| {
         let (_origin, origin) = origin(place);
         let (own, at) = (place.path("varnish"), format!("0.0.0.0:{}", place.port));
@@ -118,7 +118,7 @@ fn gunicorn_answers_with_several_processes() {
 
 #[test]
 #[ignore = "needs mosquitto, mosquitto_pub, mosquitto_sub"]
-fn mosquitto_keeps_messages_for_who_comes_later() {
+fn mosquitto_retains_messages_for_later_subscribers() {
     alike(6, |place| {
         let configuration = format!("listener {} 0.0.0.0\nallow_anonymous true\n", place.port);
         let path = place.file("mosquitto.conf", configuration);

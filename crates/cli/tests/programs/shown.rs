@@ -1,11 +1,11 @@
-//! What a node maps of others: its rings with them, and payload that is meant for it.
+//! Memory of other nodes that a node maps: its rings with them, and payload for it.
 
 use std::os::unix::process::CommandExt;
 
 use crate::support::{Fabrics, eventually};
 use crate::{LIMIT, Place, Server, output};
 
-/// Says a secret, more than once, to each peer that asks for it, and greets the others.
+/// Sends a secret, more than once, to each peer that asks for it, and a greeting to the others.
 const SERVER: &str = "
 import socket, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
@@ -26,8 +26,8 @@ server.sendall(b'secret')
 time.sleep(1000)
 ";
 
-/// Greets the server, and looks for what it says to others in all that it maps of memory files.
-/// Says how often it has found the secret, how often its own greeting, and whose files it maps.
+/// Greets the server, and searches all its mapped memory files for data to others. Prints the
+/// numbers of secrets and of own greetings found, and the owners of the files.
 const SPY: &str = "
 import socket, sys
 server = socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -49,7 +49,7 @@ print(found, own > 500, *sorted(names))
 
 #[test]
 #[ignore = "needs python3"]
-fn node_maps_its_rings_and_payload_meant_for_it_and_nothing_else_of_others() {
+fn node_maps_only_its_rings_and_payload_of_others() {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client third");
     let place = Place {

@@ -1,9 +1,9 @@
-//! Signals that tell of what happens to a connection or a listener.
+//! Signals about events of a connection or a listener.
 
 use crate::{Place, alike, free_port};
 
-/// A signal ends what the server does until there is something to read: at a connection that it
-/// has accepted, and at one that it has made to whoever asked.
+/// Waits for data by a signal: on a connection that it has accepted, and on one that it has opened
+/// to the client.
 const SERVER: &str = "
 import fcntl, os, signal, socket, sys
 come, _ = os.pipe()
@@ -48,10 +48,10 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
     print(connection.recv(100))
 ";
 
-/// No signal came: gdb's server was not to be interrupted.
+/// Regression: no signal arrived, so that gdb's server could not be interrupted.
 #[test]
 #[ignore = "needs python3"]
-fn who_owns_a_connection_is_signalled() {
+fn owner_of_connection_is_signalled() {
     alike(1, |place: &Place| {
         let [port, other] = [place.port, free_port()].map(|port| port.to_string());
         let server = place.serve(&["python3", "-c", SERVER, &port, &other]);
@@ -60,8 +60,8 @@ fn who_owns_a_connection_is_signalled() {
     });
 }
 
-/// A server that is told of urgent data, in every way in which it can say whom to tell. Each `!`
-/// comes when it has asked for it.
+/// A server that receives signals about urgent data, for every way to name the receiver. Each `!`
+/// arrives after its request.
 const TOLD_OF_URGENT: &str = "
 import fcntl, os, select, signal, socket, struct, sys, threading, time
 F_SETOWN_EX, F_GETOWN_EX, FIOSETOWN, SIOCSPGRP = 15, 16, 0x8901, 0x8902
@@ -148,10 +148,10 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
     print(asked, connection.recv(1))
 ";
 
-/// Telnet's servers, and FTP's, hear so that they are to leave off.
+/// Servers of Telnet and FTP receive interrupts in this way.
 #[test]
 #[ignore = "needs python3"]
-fn who_owns_a_connection_hears_of_urgent_data() {
+fn owner_of_connection_is_signalled_about_urgent_data() {
     alike(1, |place: &Place| {
         let [port, other] = [place.port, free_port()].map(|port| port.to_string());
         let server = place.serve(&["python3", "-c", TOLD_OF_URGENT, &port, &other]);
@@ -160,7 +160,7 @@ fn who_owns_a_connection_hears_of_urgent_data() {
     });
 }
 
-/// Whatever happens to it, a signal tells: one that comes to the listener, bytes, and urgent ones.
+/// Receives a signal for each event: a connection at the listener, data, and urgent data.
 const TOLD_ALL: &str = "
 import fcntl, os, select, signal, socket, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO, signal.SIGURG, signal.SIGUSR1])
@@ -205,10 +205,10 @@ connection.send(b'!', socket.MSG_OOB)
 print(said)
 ";
 
-/// Connections of a node waited at the listener, and no signal came.
+/// Regression: connections of a node waited at the listener without a signal.
 #[test]
 #[ignore = "needs python3"]
-fn who_owns_a_listener_is_signalled() {
+fn owner_of_listener_is_signalled() {
     alike(3, |place: &Place| {
         let [port, other] = [place.port, free_port()].map(|port| port.to_string());
         let server = place.serve(&["python3", "-c", TOLD_ALL, &port, &other]);

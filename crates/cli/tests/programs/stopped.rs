@@ -1,5 +1,5 @@
-//! A program that is stopped, or gets little processor time, while it is in the middle of its node's
-//! stack: other programs of the node go on.
+//! A program is stopped, or gets little processor time, while it runs its node's stack. Other
+//! programs of the node go on.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::support::Fabrics;
 use crate::{Place, Server, counter};
 
-/// Answers each connection with what it gets.
+/// Echoes the data of each connection.
 const ECHO: &str = "
 import socket, sys, threading
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
@@ -21,7 +21,7 @@ def echo(peer):
 while True: threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
 ";
 
-/// Asks the stack for something as often as it can: it has the lease for much of its time.
+/// Calls the stack as often as it can, so that it holds the lease for much of its time.
 const BUSY: &str = "
 import socket, sys
 peer = socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -31,7 +31,7 @@ print('busy', flush=True)
 while True: peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
 ";
 
-/// Has conversations. None may take longer than the client's patience, which is much longer than a
+/// Holds conversations. Each must end within the client's timeout, which is much longer than a
 /// conversation takes.
 const ASK: &str = "
 import socket, sys
@@ -43,14 +43,14 @@ for _ in range(int(sys.argv[3])):
 print('done')
 ";
 
-/// The state of a program's first thread, as `proc(5)` says it.
+/// The state of a program's first thread, in the form of `proc(5)`.
 fn state(program: &Server) -> char {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid().as_raw_nonzero())).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.chars().next().unwrap()
 }
 
-/// A server of the node, and a program beside it that has the lease for much of its time.
+/// A server of the node, and another program that holds the lease for much of its time.
 fn busy_beside_server() -> (Place, Server, Server) {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
@@ -61,7 +61,7 @@ fn busy_beside_server() -> (Place, Server, Server) {
     (place, echo, busy)
 }
 
-/// A program that has the lease for much of its time, once it has begun so.
+/// Starts a program that holds the lease for much of its time, and waits until it does.
 fn start_busy(place: &Place) -> Server {
     let port = place.port.to_string();
     let mut command = place.command("server", &["python3", "-c", BUSY, place.address(), &port]);
@@ -79,8 +79,8 @@ fn ask(place: &Place, times: u32) -> String {
     place.says(&["python3", "-c", ASK, place.address(), &port, &times])
 }
 
-/// The program stays stopped until its neighbour has answered, so that an answer in time says that
-/// the neighbour did not wait for it.
+/// The program stays stopped until its neighbour has answered. An answer in time shows that the
+/// neighbour did not wait for it.
 fn stopped_program_keeps_no_neighbour_waiting(signal: Signal) {
     let (place, _echo, busy) = busy_beside_server();
     for round in 0..12 {
@@ -105,7 +105,7 @@ fn neighbour_of_program_stopped_by_terminal_answers() {
     stopped_program_keeps_no_neighbour_waiting(Signal::TSTP);
 }
 
-/// A program that waits drives its node for others as well, or sleeps at the link for them.
+/// A waiting program drives its node for others too, or sleeps at the link for them.
 #[test]
 fn neighbour_of_stopped_program_that_waits_answers() {
     let nodes = Fabrics::new();
@@ -124,7 +124,7 @@ fn neighbour_of_stopped_program_that_waits_answers() {
     }
 }
 
-/// Answers as `ECHO`, and begins again when its node has.
+/// Echoes like `ECHO`, and listens again after a restart of its node.
 const ECHO_AGAIN: &str = "
 import socket, sys, threading, time
 def echo(peer):
@@ -138,7 +138,7 @@ while True:
     except OSError: time.sleep(0.01)
 ";
 
-/// Asks until it is answered once.
+/// Retries until it receives one answer.
 const ASK_UNTIL_ANSWERED: &str = "
 import socket, sys
 while True:
@@ -150,7 +150,7 @@ while True:
 print('done')
 ";
 
-/// Stops a program as a debugger does, until it hears another word, again and again.
+/// Stops a program as a debugger does, until the next line of input, again and again.
 const DEBUGGER: &str = "
 import ctypes, os, sys
 SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
@@ -167,7 +167,8 @@ while sys.stdin.readline():
     print('gone', flush=True)
 ";
 
-/// Whatever the node loses by that: the debugger has the program until the neighbour was answered.
+/// The node may be reset by that: the debugger holds the program until the neighbour has been
+/// answered.
 #[test]
 fn neighbour_of_program_under_debugger_answers_in_the_end() {
     let nodes = Fabrics::new();
@@ -199,19 +200,19 @@ fn neighbour_of_program_under_debugger_answers_in_the_end() {
         hear("gone");
         drop(tell);
         assert!(debugger.wait().unwrap().success());
-        // It goes on, or has heard that the node is gone.
+        // It goes on, or has learnt that the node is gone.
         if let Some(status) = busy.0.try_wait().unwrap() {
             assert_eq!(status.signal(), None, "round {round}");
         }
     }
 }
 
-/// A cgroup, until this is dropped.
+/// A cgroup, removed when this is dropped.
 struct Group(String);
 
 impl Group {
-    /// Makes a group where one of two directories has a file, each with that file's name. `None` if
-    /// neither has it, or the system forbids it.
+    /// Creates a group in the first of two directories that has a given file. `None` if neither has
+    /// it, or the system forbids it.
     fn make(places: [(&str, &str); 2]) -> Option<(Group, String)> {
         let name = format!("toehold-test-{}-{}", std::process::id(), crate::free_port());
         for (at, file) in places {
@@ -224,7 +225,8 @@ impl Group {
         None
     }
 
-    /// A tenth of a processor. `None` if the system has no `cpu` controller here, or forbids it.
+    /// A group with a tenth of a processor. `None` if the system has no `cpu` controller here, or
+    /// forbids it.
     fn tenth() -> Option<Group> {
         let (group, limit) = Group::make([
             ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us"),
@@ -246,7 +248,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let until = std::time::Instant::now() + crate::support::PATIENCE;
-        // It can be removed once its last process is gone.
+        // It can be removed once its last process has ended.
         while Path::new(&self.0).exists()
             && fs::remove_dir(&self.0).is_err()
             && std::time::Instant::now() < until
@@ -260,13 +262,13 @@ impl Drop for Group {
 struct Freezer {
     group: Group,
     state: String,
-    /// What freezes it, what thaws it, and what says that all of it is frozen.
+    /// The words that freeze and thaw the group; the next field reports a frozen group.
     words: [&'static str; 2],
     frozen: [&'static str; 2],
 }
 
 impl Freezer {
-    /// `None` if the system has no freezer here, or forbids it.
+    /// Creates a group. `None` if the system has no freezer here, or forbids it.
     fn new() -> Option<Freezer> {
         let v1 = ("/sys/fs/cgroup/freezer", "freezer.state");
         if let Some((group, state)) = Group::make([v1, v1]) {
@@ -306,12 +308,12 @@ impl Freezer {
 
 impl Drop for Freezer {
     fn drop(&mut self) {
-        // What is frozen cannot end.
+        // A frozen process cannot end.
         let _ = fs::write(&self.state, self.words[1]);
     }
 }
 
-/// The node may lose its life by that. The program is frozen until the neighbour was answered.
+/// The node may be reset by that. The program is frozen until the neighbour has been answered.
 #[test]
 #[ignore = "needs root"] // for a cgroup
 fn neighbour_of_program_frozen_by_cgroup_answers_in_the_end() {
@@ -334,14 +336,14 @@ fn neighbour_of_program_frozen_by_cgroup_answers_in_the_end() {
         assert!(busy.0.try_wait().unwrap().is_none(), "it is frozen");
         freezer.thaw();
         assert_eq!(place.says(&again), "done\n", "round {round}");
-        // It goes on, or has heard that the node is gone.
+        // It goes on, or has learnt that the node is gone.
         if let Some(status) = busy.0.try_wait().unwrap() {
             assert_eq!(status.signal(), None, "round {round}");
         }
     }
 }
 
-/// Bytes that come and go, and the connection's fate: nothing that is limited is lost.
+/// Exchanges bytes and checks the connection: limited processes lose no data.
 #[test]
 #[ignore = "needs root"] // for a cgroup with a quota
 fn program_with_quota_and_neighbour_exchange_bytes() {

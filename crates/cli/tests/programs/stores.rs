@@ -1,4 +1,4 @@
-//! Stores in memory.
+//! In-memory stores.
 
 use rustix::process::Signal;
 
@@ -40,7 +40,7 @@ fn redis_answers_pipelines_and_saves_in_a_child() {
             let results = place.says(&[&fixed, &load, words].concat());
             assert_eq!(results.matches("requests per second").count(), 4, "{results}");
         }
-        // In a child that has the connections too, and leaves them alone.
+        // In a child that has the connections too, and does not use them.
         said.push(redis(place, &["BGSAVE"]));
         crate::support::eventually("what is saved", || {
             redis(place, &["INFO", "persistence"]).contains("rdb_bgsave_in_progress:0")
@@ -73,7 +73,7 @@ print(got.hexdigest())
 
 #[test]
 #[ignore = "needs memcached, python3"]
-fn memcached_keeps_what_it_is_given() {
+fn memcached_returns_stored_values() {
     alike(1, |place| {
         let port = place.port.to_string();
         let server = place.serve(&[

@@ -1,12 +1,12 @@
-//! Streams of C and C++ on connections, and what programs are started with besides.
+//! Streams of C and C++ on connections, and the arguments of started programs.
 
 use crate::library::LIBRARY;
 use crate::limits::compile;
 use crate::support::text;
 use crate::{LIMIT, Place, alike};
 
-/// Starts a program with a connection as its first three descriptors, says two lines and hears
-/// what comes back.
+/// Starts a program with a connection as its first three descriptors, sends two lines, and prints
+/// the answer.
 const HOST: &str = "
 import socket, subprocess, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -45,7 +45,7 @@ fn hears(place: &Place, program: &str, ways: &[&str]) -> String {
 
 #[test]
 #[ignore = "needs c++, python3"]
-fn cpp_programs_read_and_write_streams_that_they_inherit() {
+fn cpp_programs_use_inherited_streams() {
     alike(0, |place| {
         let program = compile(place, "c++ -x c++", STREAMS);
         hears(place, &program, &["together", "apart"])
@@ -54,7 +54,8 @@ fn cpp_programs_read_and_write_streams_that_they_inherit() {
 
 const STDIO: &str = include_str!("streams.c");
 
-/// Functions of libc wrote to the descriptor's other end, where nobody read, and waited there.
+/// Regression: functions of libc wrote to the descriptor's other end, which had no reader, and
+/// blocked.
 #[test]
 #[ignore = "needs cc"]
 fn c_programs_read_and_write_streams_of_connections() {
@@ -68,14 +69,14 @@ fn c_programs_read_and_write_streams_of_connections() {
     }
 }
 
-/// Arguments that are passed one by one went past the library, which knew nothing of the program.
+/// Regression: `execl` and its like bypassed the library, which then did not know the program.
 #[test]
 #[ignore = "needs cc"]
 fn programs_are_executed_with_arguments_one_by_one() {
     for case in ["execl", "execlp", "execle", "system", "popen"] {
         alike(0, |place| {
             let program = compile(place, "cc", STDIO);
-            // Whoever is started cannot use the node.
+            // The started program cannot use the node.
             let fixed = place.compile("cc -static", "fixed", STDIO);
             let said = place.says(&[&program, case, &fixed]);
             place.connections_of_client(1);
@@ -84,10 +85,10 @@ fn programs_are_executed_with_arguments_one_by_one() {
     }
 }
 
-/// All that a program had went by the engine, whichever it gave away.
+/// Regression: all connections of a program went through the engine, whichever it gave away.
 #[test]
 #[ignore = "needs cc"]
-fn only_those_connections_are_carried_that_a_program_is_given() {
+fn only_inherited_connections_are_relayed() {
     alike(0, |place| {
         let program = compile(place, "cc", STDIO);
         let fixed = place.compile("cc -static", "fixed", STDIO);

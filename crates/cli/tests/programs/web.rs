@@ -1,4 +1,4 @@
-//! Servers and clients of HTTP.
+//! HTTP servers and clients.
 
 use std::fs;
 use std::process::Command;
@@ -18,7 +18,7 @@ pub(crate) fn write_files(place: &Place) {
     }
 }
 
-/// Fetches every file; says which came as they are.
+/// Fetches every file; returns which of them arrived intact.
 fn fetch_all(place: &Place, client: &[&str]) -> Vec<bool> {
     let fetch = |(name, _): (&str, usize)| {
         let url = place.url(name);
@@ -32,7 +32,7 @@ fn nginx(place: &Place) -> Server {
     nginx_with(place, &[])
 }
 
-/// nginx with more words on its command line.
+/// nginx with additional arguments.
 pub(crate) fn nginx_with(place: &Place, words: &[&str]) -> Server {
     let root = place.files.path().display();
     let configuration = format!(
@@ -81,14 +81,14 @@ fn nginx_changes_its_workers_under_load() {
             load.join().unwrap()
         });
         assert!(loaded.contains("requests in"), "{loaded}");
-        // Whoever reloads closes what it has accepted only when it is answered.
+        // A reload closes accepted connections only after their answer.
         let errors = |line: &&str| line.contains("errors") || line.contains("Non-2xx");
         let errors = loaded.lines().find(errors).map(str::to_owned);
         (errors, nginx.end(Signal::QUIT))
     });
 }
 
-/// Apache with one of its ways to have several requests at once.
+/// Apache with one of its concurrency models.
 fn apache(place: &Place, model: &str) -> Server {
     let root = place.files.path().display();
     let modules = "/usr/lib/apache2/modules";
@@ -138,7 +138,7 @@ server.keepAliveTimeout = 100;
 
 #[test]
 #[ignore = "needs node, curl"]
-fn node_serves_files_and_answers_what_it_is_sent() {
+fn node_serves_files_and_echoes_posts() {
     alike(4, |place| {
         write_files(place);
         let script = place.file("server.js", NODE_SERVER);
@@ -165,7 +165,7 @@ for (let i = 0; i < 40; i++)
 
 #[test]
 #[ignore = "needs node, nginx"]
-fn node_asks_over_connections_that_it_keeps() {
+fn node_client_reuses_connections() {
     alike(4, |place| {
         write_files(place);
         let nginx = nginx(place);
@@ -195,11 +195,11 @@ shown = subprocess.run(browser, stdout=subprocess.PIPE, stderr=subprocess.PIPE, 
 print(shown.returncode, shown.stdout.decode(), shown.stderr.decode() if shown.returncode else '')
 ";
 
-/// Its sandbox took the fabric's directory for a way out. It has none if it is run by root, so this is
-/// another user's, who has a fabric of its own.
+/// Regression: its sandbox refused to start, since the fabric's directory was open. Root runs it
+/// without a sandbox, so the test uses another user with a fabric of its own.
 #[test]
 #[ignore = "needs root, chromium, python3, setpriv"]
-fn chromium_shows_a_page_from_within_its_sandbox() {
+fn chromium_in_sandbox_shows_page() {
     alike(0, |place| {
         let home = place.path("home");
         fs::create_dir(&home).unwrap();
@@ -207,7 +207,7 @@ fn chromium_shows_a_page_from_within_its_sandbox() {
         let mut browse = Command::new("setpriv");
         browse.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         if place.nodes.is_some() {
-            // What that user may read.
+            // Files that the other user can read.
             let (toehold, library) = (place.path("toehold"), place.path("libtoehold.so"));
             fs::copy(env!("CARGO_BIN_EXE_toehold"), &toehold).unwrap();
             fs::copy(&*LIBRARY, &library).unwrap();
@@ -218,7 +218,7 @@ fn chromium_shows_a_page_from_within_its_sandbox() {
         }
         browse
             .args(["python3", "-c", BROWSER, &home])
-            // Where that user may look, too.
+            // Directories that the other user can read.
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", &home)
             .env("XDG_RUNTIME_DIR", &home);

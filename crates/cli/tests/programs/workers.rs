@@ -1,4 +1,4 @@
-//! Python: descriptors that change hands between processes, and what its libraries wait with.
+//! Python programs: descriptors passed between processes, and the waiting calls of its libraries.
 
 use rustix::process::Signal;
 
@@ -60,10 +60,10 @@ fn asyncio_echoes_on_many_connections_at_once() {
     });
 }
 
-/// It had forgotten its node before it first needed that.
+/// Regression: it had lost the name of its node before the first use.
 #[test]
 #[ignore = "needs python3"]
-fn a_program_that_clears_its_environment_is_on_its_node() {
+fn program_with_cleared_environment_is_on_its_node() {
     const CLEARS: &str = "
 import os, socket, sys
 os.environ.clear()
@@ -79,7 +79,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
     });
 }
 
-/// Answers with what a program says that it starts, which has the connection as its output.
+/// Runs a received command with the connection as its output.
 const HANDING_OVER: &str = "
 import socketserver, subprocess, sys
 class Handler(socketserver.StreamRequestHandler):
@@ -102,7 +102,7 @@ while data := connection.recv(65536): sys.stdout.write(data.decode())
 
 #[test]
 #[ignore = "needs python3"]
-fn programs_that_are_started_write_to_the_connection() {
+fn started_programs_write_to_connection() {
     alike(2, |place| {
         let port = place.port.to_string();
         let server = place.serve(&["python3", "-c", HANDING_OVER, &port]);
@@ -112,8 +112,8 @@ fn programs_that_are_started_write_to_the_connection() {
     });
 }
 
-/// Connections are accepted by one process and served by others: over a Unix socket, and
-/// inherited by a child.
+/// One process accepts connections and others serve them: over a Unix socket, and inherited by a
+/// child.
 const PASSING: &str = "
 import multiprocessing, os, socket, sys
 def serve(queue):
@@ -159,12 +159,12 @@ fn connections_are_passed_to_a_forked_worker() {
 
 #[test]
 #[ignore = "needs python3"]
-fn connections_are_passed_to_a_worker_of_its_own() {
+fn connections_are_passed_to_a_spawned_worker() {
     pass_connections("spawn");
 }
 
-/// Three workers have a socket from their parent, which has bound it and may listen at it, by
-/// being forked or in a message. They say whether their listener waits, as it was made.
+/// Three workers receive a socket of their parent, by fork or in a message. The parent has bound
+/// it, and may have called `listen`. They report whether their listener still blocks.
 const SHARING: &str = "
 import os, signal, socket, sys
 port, listens, way = int(sys.argv[1]), sys.argv[2] == 'listening', sys.argv[3]
@@ -202,7 +202,7 @@ signal.signal(signal.SIGTERM, end)
 while True: signal.pause()
 ";
 
-/// Many ask one after another; then one of the workers ends, and many ask again.
+/// Many requests one after another; then one of the workers ends, and many requests again.
 const MANY: &str = "
 import socket, sys
 def ask(command):
@@ -221,37 +221,37 @@ fn share_listener(state: &str, way: &str) {
     });
 }
 
-/// One of them alone had the node's connections, and when it ended nobody had.
+/// Regression: one worker alone had the node's connections, and no process had them after its end.
 #[test]
 #[ignore = "needs python3"]
-fn forked_workers_listen_at_a_socket_that_their_parent_has_bound() {
+fn forked_workers_listen_on_socket_bound_by_parent() {
     share_listener("bound", "forked");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn workers_listen_at_a_bound_socket_that_they_were_sent() {
+fn workers_listen_on_received_bound_socket() {
     share_listener("bound", "sent");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn forked_workers_accept_from_their_parents_listener() {
+fn forked_workers_accept_from_listener_of_parent() {
     share_listener("listening", "forked");
 }
 
-/// Their calls of accept said EAGAIN, and their clients waited for ever.
+/// Regression: their calls of accept returned EAGAIN, and their clients waited for ever.
 #[test]
 #[ignore = "needs python3"]
-fn workers_accept_from_a_listener_that_they_were_sent() {
+fn workers_accept_from_received_listener() {
     share_listener("listening", "sent");
 }
 
-/// Who had accepted before kept half of those that came for itself, and who closed its own reset
-/// those that waited.
+/// Regression: a sender that had accepted before kept half of the new connections. A sender that
+/// closed its listener reset the waiting ones.
 #[test]
 #[ignore = "needs python3"]
-fn a_listener_that_was_sent_has_all_that_come_and_all_that_wait() {
+fn received_listener_has_all_new_and_waiting_connections() {
     const SENDS: &str = "
 import os, socket
 for accepted, closes, waiting in ((a, c, w) for a in (0, 1) for c in (0, 1) for w in (0, 6)):
@@ -286,16 +286,17 @@ for accepted, closes, waiting in ((a, c, w) for a in (0, 1) for c in (0, 1) for 
 ";
     alike(0, |place| {
         let said = place.says(&["python3", "-c", SENDS]);
-        // While nobody waits for those of a listener that was sent, they are the kernel's.
+        // While no process waits for the connections of a sent listener, they belong to the kernel.
         place.connections_of_client(24);
         said
     });
 }
 
-/// The engine closed it a little later, and who connected meanwhile was not refused.
+/// Regression: the engine closed it a little later, and clients that connected meanwhile were not
+/// refused.
 #[test]
 #[ignore = "needs python3"]
-fn a_listener_is_closed_when_the_child_that_has_it_last_has_closed_it() {
+fn listener_closed_by_last_child_is_closed() {
     const CLOSES: &str = "
 import os, signal, socket, sys, time
 engine = int(sys.argv[1])
@@ -330,11 +331,11 @@ print(socket.socket().connect_ex(at), os.wait()[1], os.wait()[1])
     });
 }
 
-/// What remained of its former life's connections at the server kept every other one of the
-/// new life's from being opened, for as long as a minute.
+/// Regression: TIME-WAIT records at the server prevented every other connection of the restarted
+/// node, for up to a minute.
 #[test]
 #[ignore = "needs python3"]
-fn a_client_connects_again_after_its_node_has_begun_anew() {
+fn client_of_restarted_node_connects_again() {
     const SERVER: &str = "
 import socket, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])), backlog=100)

@@ -1,4 +1,4 @@
-//! What programs do that use a node, and that it is done whatever becomes of them.
+//! Programs that use a node, and the completion of their actions.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -12,13 +12,13 @@ use toehold_socket::{Node, TcpListener, TcpStream};
 use crate::support::{Fabrics, eventually};
 use crate::{Started, is_running, running, wait_until_gone};
 
-/// Says what the program is to do.
+/// The action of the program.
 const ACT: &str = "TOEHOLD_TEST_ACT";
 
-/// More than a connection's buffers, less than its reader's and its writer's together.
+/// More than a connection's buffers, and less than those of reader and writer together.
 const BYTES: usize = 1_200_000;
 
-/// This file as a program: its name, and the arguments that make it act.
+/// The command that runs this file as a program: its name and the arguments for the action.
 fn actor() -> Vec<String> {
     let this = std::env::current_exe().unwrap();
     let arguments = ["--exact", "acting::act", "--nocapture", "-q"];
@@ -73,7 +73,7 @@ fn act() {
 }
 
 #[test]
-fn what_a_killed_program_has_written_is_delivered_when_its_node_ends_with_it() {
+fn data_of_killed_program_are_delivered_at_end_of_node() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up server");
     let path = fabrics.0.path().join("default");
@@ -84,7 +84,7 @@ fn what_a_killed_program_has_written_is_delivered_when_its_node_ends_with_it() {
         .spawn()
         .unwrap();
     let (mut stream, _) = listener.accept().unwrap();
-    // Only when it is dead the rest is read.
+    // The rest is read only after its death.
     program.wait().unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut received = Vec::new();
@@ -94,7 +94,7 @@ fn what_a_killed_program_has_written_is_delivered_when_its_node_ends_with_it() {
 }
 
 #[test]
-fn a_program_that_closes_what_it_does_not_know_keeps_its_node_by_being_attached() {
+fn attached_program_with_closed_keeper_keeps_its_node() {
     let fabrics = Fabrics::new();
     let mut command = {
         let actor = actor().join(" ");
@@ -115,7 +115,7 @@ fn a_program_that_closes_what_it_does_not_know_keeps_its_node_by_being_attached(
 }
 
 #[test]
-fn what_was_counted_is_told_though_the_program_was_killed() {
+fn counts_of_killed_program_are_reported() {
     let fabrics = Fabrics::new();
     let file = fabrics.0.path().join("stats.json");
     let option = format!("--stats={}", file.display());

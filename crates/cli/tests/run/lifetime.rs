@@ -1,4 +1,4 @@
-//! How long nodes last that `toehold run` has started.
+//! Lifetimes of nodes that `toehold run` has started.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,7 @@ use crate::support::{Fabrics, eventually, text, wait_for_end};
 use crate::{Started, WAYS, is_running, read, shell, start, wait_until_gone};
 
 #[test]
-fn nodes_without_a_name_get_one_each() {
+fn nodes_without_name_get_distinct_names() {
     let fabrics = Fabrics::new();
     let starting: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -36,7 +36,7 @@ fn nodes_without_a_name_get_one_each() {
 }
 
 #[test]
-fn programs_share_a_node_that_ends_with_the_last_of_them() {
+fn shared_node_ends_with_its_last_program() {
     let fabrics = Fabrics::new();
     let mut programs: Vec<Started> = std::thread::scope(|scope| {
         let threads: Vec<_> = WAYS
@@ -64,17 +64,17 @@ fn programs_share_a_node_that_ends_with_the_last_of_them() {
 }
 
 #[test]
-fn a_node_of_that_name_may_end_while_another_is_wanted() {
+fn node_with_name_of_ending_node_starts() {
     let fabrics = Fabrics::new();
     for _ in 0..10 {
-        // The former one is about to end.
+        // The former node is about to end.
         let said = shell(&fabrics, "--node web", "echo $TOEHOLD_NODE");
         assert_eq!(text(&said.stdout), "web\n", "{}", text(&said.stderr));
     }
 }
 
 #[test]
-fn a_node_that_was_there_stays() {
+fn existing_node_stays() {
     let fabrics = Fabrics::new();
     fabrics.succeeds("up web");
     let engine = fabrics.engine("web");
@@ -87,7 +87,7 @@ fn a_node_that_was_there_stays() {
 }
 
 #[test]
-fn a_killed_program_takes_its_node_along() {
+fn killed_program_ends_its_node() {
     let fabrics = Fabrics::new();
     let mut program = start(&fabrics, "--node web", "echo; exec cat");
     assert!(is_running(&fabrics, "web"));
@@ -97,7 +97,7 @@ fn a_killed_program_takes_its_node_along() {
 }
 
 #[test]
-fn a_program_whose_runner_is_killed_keeps_its_node() {
+fn program_with_killed_parent_keeps_its_node() {
     let fabrics = Fabrics::new();
     let mut program = start(&fabrics, "--node web --stats", "echo $$; exec cat");
     let engine = fabrics.engine("web");
@@ -113,7 +113,7 @@ fn a_program_whose_runner_is_killed_keeps_its_node() {
 }
 
 #[test]
-fn a_daemon_keeps_the_node_of_the_program_that_has_become_it() {
+fn daemon_keeps_node_of_its_program() {
     let fabrics = Fabrics::new();
     for way in WAYS {
         let note = fabrics.0.path().join("pid");
@@ -133,7 +133,7 @@ fn a_daemon_keeps_the_node_of_the_program_that_has_become_it() {
 }
 
 #[test]
-fn a_node_started_from_a_program_does_not_keep_that_ones_node() {
+fn node_started_by_program_does_not_keep_its_node() {
     let fabrics = Fabrics::new();
     let toehold = env!("CARGO_BIN_EXE_toehold");
     let script = format!("{toehold} up other; exec 9</dev/null; {toehold} run --node inner -- true");
@@ -151,7 +151,7 @@ fn a_node_started_from_a_program_does_not_keep_that_ones_node() {
 }
 
 #[test]
-fn a_node_that_was_told_to_end_ends_while_its_program_runs() {
+fn node_ended_by_command_ends_before_its_program() {
     let fabrics = Fabrics::new();
     let program = start(&fabrics, "--node web", "echo; cat");
     fabrics.succeeds("down web");
@@ -160,7 +160,7 @@ fn a_node_that_was_told_to_end_ends_while_its_program_runs() {
 }
 
 #[test]
-fn settings_are_those_of_the_node_that_is_started() {
+fn settings_apply_to_started_node() {
     let fabrics = Fabrics::new();
     let program = start(
         &fabrics,
@@ -170,7 +170,7 @@ fn settings_are_those_of_the_node_that_is_started() {
     let node = &fabrics.list("ps --json")[0];
     assert_eq!(node["node"]["ipv4"], Value::from("10.77.3.1/16"));
     assert_eq!(node["status"]["stack"]["placement"], "engine");
-    // Whoever joins it takes it as it is.
+    // A program that joins the node cannot change its settings.
     assert!(
         shell(&fabrics, "--node web --placement inline", "exit 0")
             .status

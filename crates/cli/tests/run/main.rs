@@ -1,7 +1,7 @@
-//! Programs that `toehold run` runs: real ones, on nodes of the test's own.
+//! Real programs under `toehold run`, on nodes of the test.
 //!
-//! What is preloaded here is a library that does nothing. The programs that use a node do so
-//! by the Rust API: they are this test's own file, told by a variable what to do.
+//! The preloaded library here does nothing. The programs that use a node do so by the Rust API.
+//! They run this test's own file, and a variable tells them what to do.
 
 mod acting;
 mod lifetime;
@@ -26,13 +26,13 @@ static LIBRARY: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-x", "c", "/dev/null", "-o"]);
     assert!(compiler.arg(&library).status().unwrap().success());
-    // Other users are to be able to load it.
+    // Other users must be able to load it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), mode).unwrap();
     (directory, library)
 });
 
-/// Both ways to run a program: in this process's place, and as its child.
+/// Both ways to run a program: in place of this process, and as its child.
 const WAYS: [&str; 2] = ["", "--stats=/dev/null"];
 
 /// `toehold run`, with options and a program.
@@ -44,19 +44,19 @@ fn running(fabrics: &Fabrics, options: &str, program: &[&str]) -> Command {
     command
 }
 
-/// What a shell says that runs on a node.
+/// The output of a shell on a node.
 fn shell(fabrics: &Fabrics, options: &str, script: &str) -> Output {
     running(fabrics, options, &["sh", "-c", script]).output().unwrap()
 }
 
-/// A program that reads its input until that ends, after it has said something.
+/// A program that prints a line and then reads its input to the end.
 fn start(fabrics: &Fabrics, options: &str, script: &str) -> Started {
     let mut command = running(fabrics, options, &["sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     Started::new(command)
 }
 
-/// A program that has said its first line.
+/// A program that has printed its first line.
 struct Started {
     child: Child,
     output: std::io::BufReader<std::process::ChildStdout>,
@@ -73,7 +73,7 @@ impl Started {
         Started { child, output, line }
     }
 
-    /// Ends its input, and says what else it has said, and its exit status.
+    /// Ends its input; returns its further output and its exit status.
     fn finish(mut self) -> (String, Option<i32>) {
         drop(self.child.stdin.take());
         let mut rest = String::new();
@@ -82,7 +82,7 @@ impl Started {
     }
 }
 
-/// That nodes are gone, and all their files.
+/// Waits until all nodes and their files are gone.
 fn wait_until_gone(fabrics: &Fabrics) {
     support::eventually("the nodes' end", || fabrics.files().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Networks of nodes' own.
+//! Nodes with a network of their own.
 
 use std::fs;
 use std::io::BufRead;
@@ -14,13 +14,13 @@ fn namespace(process: impl std::fmt::Display) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What there is in the network of a program, one line each.
+/// The contents of a program's network, one per line.
 const LOOK: &str = "readlink /proc/self/ns/net; ls -m /sys/class/net >/dev/null; \
     tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort | tr '\\n' ' '; echo";
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_program_has_loopback_and_the_fabric_and_nothing_else() {
+fn program_has_only_loopback_and_fabric() {
     let fabrics = Fabrics::new();
     let said = shell(&fabrics, "--net own --node web", LOOK);
     let said = text(&said.stdout);
@@ -30,14 +30,14 @@ fn a_program_has_loopback_and_the_fabric_and_nothing_else() {
     wait_until_gone(&fabrics);
     let said = shell(&fabrics, "--net own --tap=other", LOOK);
     assert!(text(&said.stdout).contains("lo other "));
-    // The host's is as it was.
+    // The host's network is unchanged.
     let said = shell(&fabrics, "", LOOK);
     assert!(text(&said.stdout).starts_with(&namespace("self")));
 }
 
 #[test]
 #[ignore = "needs namespaces, tun, ping"]
-fn kernels_of_programs_reach_each_other_over_the_fabric() {
+fn kernels_of_programs_reach_each_other_over_fabric() {
     let fabrics = Fabrics::new();
     let other = start(&fabrics, "--net own --node other", "echo; cat");
     for address in ["10.77.0.1", "fd77::1", "127.0.0.1"] {
@@ -51,7 +51,7 @@ fn kernels_of_programs_reach_each_other_over_the_fabric() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn programs_of_a_node_share_its_network_however_it_was_made() {
+fn programs_of_node_share_its_network() {
     let fabrics = Fabrics::new();
     let first = start(
         &fabrics,
@@ -83,7 +83,7 @@ fn programs_of_a_node_share_its_network_however_it_was_made() {
 
 #[test]
 #[ignore = "needs namespaces, tun"]
-fn a_network_is_gone_after_everybody_was_killed() {
+fn network_is_gone_after_kill_of_all_processes() {
     let fabrics = Fabrics::new();
     let mut program = start(
         &fabrics,
@@ -95,7 +95,7 @@ fn a_network_is_gone_after_everybody_was_killed() {
     wait_for_end(engine);
     program.child.kill().unwrap();
     program.child.wait().unwrap();
-    // No process has it, and no name leads to it.
+    // No process uses the namespace, and no name leads to it.
     let has = |process: &fs::DirEntry| {
         let link = fs::read_link(process.path().join("ns/net"));
         link.is_ok_and(|link| link.to_str() == Some(&program.line))
@@ -108,8 +108,8 @@ fn a_network_is_gone_after_everybody_was_killed() {
     assert_eq!(fabrics.files(), [""; 0]);
 }
 
-/// A user without privileges, who owns the fabrics, and has a device to make interfaces with
-/// that all may use, as there is on most machines.
+/// Runs a shell as a user without privileges that owns the fabrics. As on most machines, any user
+/// may open the device that creates interfaces.
 fn as_nobody(fabrics: &Fabrics, options: &str, script: &str) -> Command {
     const NOBODY: u32 = 65_534;
     std::os::unix::fs::chown(fabrics.0.path(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -131,10 +131,10 @@ fn as_nobody(fabrics: &Fabrics, options: &str, script: &str) -> Command {
 
 #[test]
 #[ignore = "needs root, namespaces, tun"]
-fn who_is_root_in_a_user_namespace_alone_has_a_device_there() {
+fn root_of_user_namespace_has_device_there() {
     let fabrics = Fabrics::new();
     let toehold = env!("CARGO_BIN_EXE_toehold");
-    // The fabrics are those that the user has outside.
+    // The fabrics are those of the user outside of the namespace.
     let within = format!("{toehold} up web --tap >/dev/null && cut -d: -f1 /proc/net/dev | grep toe0");
     let script = format!("unshare --map-root-user --net sh -c '{within}'; {toehold} ps; {toehold} down web");
     let mut command = as_nobody(&fabrics, "--node own", &script);
@@ -142,14 +142,14 @@ fn who_is_root_in_a_user_namespace_alone_has_a_device_there() {
         .env_remove("TOEHOLD_RUNTIME_DIR")
         .env("XDG_RUNTIME_DIR", fabrics.0.path());
     let said = command.output().unwrap();
-    // Seen in the namespace, and as the device of the node from outside.
+    // Once in the namespace, and once as the device of the node from outside.
     let seen = text(&said.stdout).matches("toe0").count();
     assert_eq!(seen, 2, "{} {}", text(&said.stdout), text(&said.stderr));
 }
 
 #[test]
 #[ignore = "needs root, namespaces, tun"]
-fn a_user_without_privileges_has_one_too_and_stays_that_user() {
+fn unprivileged_user_has_own_network_and_stays_that_user() {
     let fabrics = Fabrics::new();
     let look = "id -u; id -g; grep CapEff /proc/self/status; readlink /proc/self/ns/user";
     for way in crate::WAYS {
@@ -168,7 +168,7 @@ fn a_user_without_privileges_has_one_too_and_stays_that_user() {
         );
         let user = fs::read_link("/proc/self/ns/user").unwrap();
         assert_ne!(lines[5], user.to_str().unwrap());
-        // Another one joins it.
+        // Another program joins it.
         let again = as_nobody(
             &fabrics,
             "--net own --node web",
@@ -183,7 +183,7 @@ fn a_user_without_privileges_has_one_too_and_stays_that_user() {
 
 #[test]
 #[ignore = "needs root, namespaces, tun"]
-fn what_is_counted_in_a_users_own_network_is_told() {
+fn counts_in_own_network_of_user_are_reported() {
     let fabrics = Fabrics::new();
     let script = "test -r $TOEHOLD_STATS && test -w $TOEHOLD_STATS && echo there";
     let ended = as_nobody(&fabrics, "--net own --stats", script).output().unwrap();

@@ -1,4 +1,4 @@
-//! Programs at a terminal, as an interactive shell starts them.
+//! Programs at a terminal, started by an interactive shell.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,14 +12,14 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::support::{Fabrics, PATIENCE, wait_for_end};
 use crate::{LIBRARY, WAYS, wait_until_gone};
 
-/// What the shell says when it is ready for a command.
+/// The shell's prompt for a command.
 const PROMPT: &str = "READY> ";
 
 /// A shell with job control at a terminal of its own.
 struct Shell {
     shell: Child,
     terminal: File,
-    /// What it has said since the last command.
+    /// Its output since the last command.
     said: String,
 }
 
@@ -48,12 +48,12 @@ impl Shell {
             said: String::new(),
         };
         shell.wait_for(PROMPT);
-        // Ctrl-C would also discard what is said at that moment.
+        // Ctrl-C would also discard output in progress.
         shell.run("stty -echo noflsh");
         shell
     }
 
-    /// Waits until it says something, and forgets all before that.
+    /// Waits for some output, and forgets everything before it.
     fn wait_for(&mut self, what: &str) -> String {
         let timeout = Timespec {
             tv_sec: PATIENCE.as_secs() as i64,
@@ -76,13 +76,13 @@ impl Shell {
         self.terminal.write_all(text.as_bytes()).unwrap();
     }
 
-    /// What a command says until the shell is ready again.
+    /// The output of a command until the next prompt.
     fn run(&mut self, line: &str) -> String {
         self.type_in(&format!("{line}\n"));
         self.wait_for(PROMPT)
     }
 
-    /// Runs a program, until it has said that it is up.
+    /// Runs a program until it has printed that it is up.
     fn start(&mut self, way: &str, script: &str) {
         self.type_in(&format!("$RUN {way} -- sh -c '{script}'\n"));
         self.wait_for("up\r\n");
@@ -96,7 +96,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // Its jobs are told as well, as when a window is closed.
+        // Its jobs are signalled too, as when a window is closed.
         if let Ok(null) = File::open("/dev/null") {
             self.terminal = null;
         }
@@ -105,7 +105,7 @@ impl Drop for Shell {
 }
 
 #[test]
-fn ctrl_c_is_the_programs_and_comes_once() {
+fn ctrl_c_reaches_program_once() {
     let fabrics = Fabrics::new();
     let mut shell = Shell::new(&fabrics);
     for way in WAYS {
@@ -134,7 +134,7 @@ fn ctrl_c_is_the_programs_and_comes_once() {
 }
 
 #[test]
-fn what_was_used_is_said_after_ctrl_c() {
+fn usage_is_reported_after_ctrl_c() {
     let fabrics = Fabrics::new();
     let mut shell = Shell::new(&fabrics);
     for key in ["\x03", "\x1c"] {
@@ -156,7 +156,7 @@ fn what_was_used_is_said_after_ctrl_c() {
 }
 
 #[test]
-fn a_program_stops_and_goes_on_as_a_job() {
+fn program_stops_and_continues_as_job() {
     let fabrics = Fabrics::new();
     let mut shell = Shell::new(&fabrics);
     for way in WAYS {
@@ -181,7 +181,7 @@ fn a_program_stops_and_goes_on_as_a_job() {
 }
 
 #[test]
-fn a_shell_on_a_node_has_job_control_of_its_own() {
+fn shell_on_node_has_own_job_control() {
     let fabrics = Fabrics::new();
     let mut shell = Shell::new(&fabrics);
     for way in WAYS {
@@ -199,7 +199,7 @@ fn a_shell_on_a_node_has_job_control_of_its_own() {
         shell.wait_for(PROMPT);
         shell.type_in("fg\nx\n");
         shell.wait_for(PROMPT);
-        // It stops itself, which its own starter has to see.
+        // It stops itself, which its parent must notice.
         shell.type_in("suspend\n");
         shell.wait_for("Stopped");
         shell.wait_for(PROMPT);
@@ -219,7 +219,7 @@ fn a_shell_on_a_node_has_job_control_of_its_own() {
 }
 
 #[test]
-fn a_terminals_new_size_is_told_once() {
+fn new_size_of_terminal_is_signalled_once() {
     let fabrics = Fabrics::new();
     let mut shell = Shell::new(&fabrics);
     for (way, columns) in WAYS.into_iter().zip([77, 78]) {
@@ -241,7 +241,7 @@ fn a_terminals_new_size_is_told_once() {
 }
 
 #[test]
-fn a_terminal_that_is_gone_ends_programs_and_their_nodes() {
+fn loss_of_terminal_ends_programs_and_nodes() {
     for way in WAYS {
         let fabrics = Fabrics::new();
         let mut shell = Shell::new(&fabrics);

@@ -1,5 +1,4 @@
-//! Nothing is different for the program and for whoever has started it, but where its
-//! connections go.
+//! The program and its parent see no difference except where connections go.
 
 use std::fs;
 use std::io::{BufRead, Write};
@@ -12,7 +11,7 @@ use crate::support::{Fabrics, eventually, text};
 use crate::{LIBRARY, WAYS, running, shell, start, wait_until_gone};
 
 #[test]
-fn programs_end_as_they_end_without_it() {
+fn programs_end_as_without_toehold() {
     let fabrics = Fabrics::new();
     for way in WAYS {
         for code in [0, 1, 7, 255] {
@@ -39,7 +38,7 @@ fn programs_end_as_they_end_without_it() {
 }
 
 #[test]
-fn programs_are_told_where_they_are() {
+fn programs_see_their_node_in_environment() {
     let fabrics = Fabrics::new();
     for way in WAYS {
         let mut command = running(
@@ -61,7 +60,7 @@ fn programs_are_told_where_they_are() {
         assert!(lines[2] == "sh" || lines[2].starts_with("sh-"), "{}", lines[2]);
         assert_eq!(lines[3], "a");
     }
-    // Commands within it are about the same fabric.
+    // Commands in it use the same fabric.
     let toehold = env!("CARGO_BIN_EXE_toehold");
     let said = shell(
         &fabrics,
@@ -72,7 +71,7 @@ fn programs_are_told_where_they_are() {
 }
 
 #[test]
-fn the_program_has_its_starters_number_input_and_output() {
+fn program_has_process_id_input_and_output_of_command() {
     let fabrics = Fabrics::new();
     let mut program = start(&fabrics, "", "echo $$; cat; echo done >&2; exit 3");
     assert_eq!(program.line, program.child.id().to_string());
@@ -96,22 +95,22 @@ fn the_program_has_its_starters_number_input_and_output() {
 }
 
 #[test]
-fn the_program_has_no_children_that_it_did_not_start() {
+fn program_has_only_its_own_children() {
     let fabrics = Fabrics::new();
     let said = shell(&fabrics, "", "cat /proc/$$/task/$$/children; echo end");
-    // But the one that looked.
+    // Except for the one that reads them.
     let said = text(&said.stdout);
     let children = said.split_whitespace().filter(|word| *word != "end").count();
     assert!(children <= 1, "{said}");
 }
 
 #[test]
-fn signals_that_somebody_sends_reach_the_program() {
+fn signals_of_other_processes_reach_program() {
     let fabrics = Fabrics::new();
     for way in WAYS {
         for name in ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "ALRM"] {
-            // A shell that reads misses a signal that comes just before it does; one that waits for
-            // another program takes it soon after.
+            // A shell in `read` misses a signal just before the call; a shell that waits for
+            // another program handles it soon after.
             let script =
                 format!("trap 'echo got {name}; exit 4' {name}; echo up; while :; do sleep 0.02; done");
             let program = start(&fabrics, way, &script);
@@ -136,7 +135,7 @@ fn signals_that_somebody_sends_reach_the_program() {
 }
 
 #[test]
-fn signals_that_were_ignored_or_blocked_stay_so() {
+fn ignored_or_blocked_signals_stay_so() {
     let fabrics = Fabrics::new();
     let toehold = env!("CARGO_BIN_EXE_toehold");
     for way in WAYS {
@@ -152,9 +151,9 @@ fn signals_that_were_ignored_or_blocked_stay_so() {
     }
 }
 
-/// It is `nohup` that ignores the terminal's end, and what it starts has that from it.
+/// `nohup` ignores the terminal's end, and its children inherit that.
 #[test]
-fn programs_of_nohup_outlive_their_terminal() {
+fn programs_under_nohup_outlive_their_terminal() {
     let fabrics = Fabrics::new();
     let toehold = env!("CARGO_BIN_EXE_toehold");
     for way in WAYS {
@@ -172,12 +171,12 @@ fn programs_of_nohup_outlive_their_terminal() {
     wait_until_gone(&fabrics);
 }
 
-/// The tests of signals waited for programs that were never interrupted.
+/// Regression: the tests of signals waited for programs that were never interrupted.
 #[test]
-fn the_tests_pass_where_signals_are_ignored() {
+fn tests_pass_with_ignored_signals() {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
-    let test = "transparency::signals_that_somebody_sends_reach_the_program";
+    let test = "transparency::signals_of_other_processes_reach_program";
     let script = format!("trap '' HUP INT QUIT; exec {} --exact {test}", own.display());
     let output = command.args(["-c", &script]).output().unwrap();
     let said = text(&output.stdout);
@@ -185,7 +184,7 @@ fn the_tests_pass_where_signals_are_ignored() {
 }
 
 #[test]
-fn a_stopped_program_without_a_terminal_does_not_stop_who_waits_for_it() {
+fn stopped_program_without_terminal_does_not_stop_its_parent() {
     let fabrics = Fabrics::new();
     let mut command = Command::new("setsid");
     let toehold = env!("CARGO_BIN_EXE_toehold");
@@ -213,7 +212,7 @@ fn a_stopped_program_without_a_terminal_does_not_stop_who_waits_for_it() {
 }
 
 #[test]
-fn what_stays_with_the_kernel_is_said() {
+fn connections_staying_with_kernel_are_reported() {
     let fabrics = Fabrics::new();
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("static");
@@ -247,9 +246,9 @@ fn what_stays_with_the_kernel_is_said() {
 }
 
 #[test]
-fn a_missing_library_is_said_to_be_missing() {
+fn missing_library_is_reported() {
     let fabrics = Fabrics::new();
-    // Where nothing is beside it.
+    // A directory without the library.
     let directory = tempfile::tempdir().unwrap();
     let toehold = directory.path().join("bin");
     fs::create_dir(&toehold).unwrap();
@@ -278,7 +277,7 @@ fn a_missing_library_is_said_to_be_missing() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_are_refused() {
     let fabrics = Fabrics::new();
     let said = |options: &str| {
         let ended = shell(&fabrics, options, "exit 0");

@@ -49,7 +49,7 @@ pub struct Entry {
 }
 
 /// The test that walks the table.
-pub const WALK: &str = "every_option_is_as_its_table_says";
+pub const WALK: &str = "every_option_matches_its_table";
 
 /// Returns the treatment of an option. One that is not in the table is refused:
 /// its effect is unknown.
@@ -113,8 +113,8 @@ pub const TABLE: &[Entry] = &[
     entry(SOL_SOCKET, 29, "SO_TIMESTAMP", Effect, "", "received_data_are_stamped"),
     entry(SOL_SOCKET, 30, "SO_ACCEPTCONN", Read, "", ""),
     entry(SOL_SOCKET, 31, "SO_PEERSEC", Read, "", ""),
-    entry(SOL_SOCKET, 32, "SO_SNDBUFFORCE", Effect, "", "forced_buffers_hold_what_was_asked_for"),
-    entry(SOL_SOCKET, 33, "SO_RCVBUFFORCE", Effect, "", "forced_buffers_hold_what_was_asked_for"),
+    entry(SOL_SOCKET, 32, "SO_SNDBUFFORCE", Effect, "", "forced_buffer_holds_requested_bytes"),
+    entry(SOL_SOCKET, 33, "SO_RCVBUFFORCE", Effect, "", "forced_buffer_holds_requested_bytes"),
     entry(SOL_SOCKET, 34, "SO_PASSSEC", Foreign, "of Unix sockets", ""),
     entry(SOL_SOCKET, 35, "SO_TIMESTAMPNS", Effect, "", "received_data_are_stamped"),
     entry(SOL_SOCKET, 36, "SO_MARK", Kept, "nodes have neither rules of routing nor a firewall", ""),
@@ -128,12 +128,12 @@ pub const TABLE: &[Entry] = &[
     entry(SOL_SOCKET, 44, "SO_LOCK_FILTER", Effect, "", ""),
     entry(SOL_SOCKET, 45, "SO_SELECT_ERR_QUEUE", Kept, "the error queue stays empty", ""),
     entry(SOL_SOCKET, 46, "SO_BUSY_POLL", Kept, "a hint; nodes have a setting of their own", ""),
-    entry(SOL_SOCKET, 47, "SO_MAX_PACING_RATE", Effect, "", "a_bounded_rate_is_not_exceeded"),
+    entry(SOL_SOCKET, 47, "SO_MAX_PACING_RATE", Effect, "", "pacing_rate_is_not_exceeded"),
     entry(SOL_SOCKET, 48, "SO_BPF_EXTENSIONS", Read, "", ""),
     entry(SOL_SOCKET, 49, "SO_INCOMING_CPU", Kept, "a hint", ""),
     entry(SOL_SOCKET, 50, "SO_ATTACH_BPF", Kernels(libc::ENOPROTOOPT), "segments pass no filter", ""),
-    entry(SOL_SOCKET, 51, "SO_ATTACH_REUSEPORT_CBPF", Refused(libc::ENOPROTOOPT), "the stack chooses by the flow", "programs_that_choose_listeners_are_refused"),
-    entry(SOL_SOCKET, 52, "SO_ATTACH_REUSEPORT_EBPF", Refused(libc::ENOPROTOOPT), "the stack chooses by the flow", "programs_that_choose_listeners_are_refused"),
+    entry(SOL_SOCKET, 51, "SO_ATTACH_REUSEPORT_CBPF", Refused(libc::ENOPROTOOPT), "the stack chooses by the flow", "bpf_programs_for_listener_choice_are_refused"),
+    entry(SOL_SOCKET, 52, "SO_ATTACH_REUSEPORT_EBPF", Refused(libc::ENOPROTOOPT), "the stack chooses by the flow", "bpf_programs_for_listener_choice_are_refused"),
     entry(SOL_SOCKET, 53, "SO_CNX_ADVICE", Kept, "a hint; there is one path", ""),
     entry(SOL_SOCKET, 54, "SCM_TIMESTAMPING_OPT_STATS", Foreign, "a control message", ""),
     entry(SOL_SOCKET, 55, "SO_MEMINFO", Read, "", ""),
@@ -166,8 +166,8 @@ pub const TABLE: &[Entry] = &[
     entry(SOL_SOCKET, 82, "SO_RCVPRIORITY", Kept, "of datagrams", ""),
     entry(SOL_SOCKET, 83, "SO_PASSRIGHTS", Foreign, "of Unix sockets", ""),
     entry(SOL_SOCKET, 84, "SO_INQ", Foreign, "of Unix sockets", ""),
-    entry(IPPROTO_IP, 1, "IP_TOS", Effect, "", "classes_of_the_families_are_apart"),
-    entry(IPPROTO_IP, 2, "IP_TTL", Effect, "", "hops_are_what_the_program_says"),
+    entry(IPPROTO_IP, 1, "IP_TOS", Effect, "", "traffic_classes_of_families_are_separate"),
+    entry(IPPROTO_IP, 2, "IP_TTL", Effect, "", "hop_limit_follows_option"),
     entry(IPPROTO_IP, 3, "IP_HDRINCL", Foreign, "of raw sockets", ""),
     entry(IPPROTO_IP, 4, "IP_OPTIONS", Kernels(libc::ENOPROTOOPT), "packets have no options", ""),
     entry(IPPROTO_IP, 5, "IP_ROUTER_ALERT", Foreign, "of raw sockets", ""),
@@ -176,7 +176,7 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_IP, 8, "IP_PKTINFO", Kept, "of datagrams", ""),
     entry(IPPROTO_IP, 9, "IP_PKTOPTIONS", Read, "", ""),
     entry(IPPROTO_IP, 10, "IP_MTU_DISCOVER", Kept, "the MTU of a path is always discovered", ""),
-    entry(IPPROTO_IP, 11, "IP_RECVERR", Effect, "", "soft_errors_are_reported_if_the_program_asks"),
+    entry(IPPROTO_IP, 11, "IP_RECVERR", Effect, "", "soft_error_is_reported_if_enabled"),
     entry(IPPROTO_IP, 12, "IP_RECVTTL", Kept, "of datagrams", ""),
     entry(IPPROTO_IP, 13, "IP_RECVTOS", Kept, "of datagrams", ""),
     entry(IPPROTO_IP, 14, "IP_MTU", Read, "", ""),
@@ -186,7 +186,7 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_IP, 18, "IP_PASSSEC", Kept, "of datagrams", ""),
     entry(IPPROTO_IP, 19, "IP_TRANSPARENT", Kernels(libc::ENOPROTOOPT), "nodes have the addresses that they have", ""),
     entry(IPPROTO_IP, 20, "IP_RECVORIGDSTADDR", Kept, "of datagrams", ""),
-    entry(IPPROTO_IP, 21, "IP_MINTTL", Effect, "", "hops_are_what_the_program_says"),
+    entry(IPPROTO_IP, 21, "IP_MINTTL", Effect, "", "hop_limit_follows_option"),
     entry(IPPROTO_IP, 22, "IP_NODEFRAG", Foreign, "of raw sockets", ""),
     entry(IPPROTO_IP, 23, "IP_CHECKSUM", Kept, "of datagrams", ""),
     entry(IPPROTO_IP, 24, "IP_BIND_ADDRESS_NO_PORT", Effect, "", ""),
@@ -224,7 +224,7 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_IPV6, 9, "IPV6_NEXTHOP", Foreign, "", ""),
     entry(IPPROTO_IPV6, 10, "IPV6_AUTHHDR", Foreign, "", ""),
     entry(IPPROTO_IPV6, 11, "IPV6_FLOWINFO", Kept, "of datagrams", ""),
-    entry(IPPROTO_IPV6, 16, "IPV6_UNICAST_HOPS", Effect, "", "hops_are_what_the_program_says"),
+    entry(IPPROTO_IPV6, 16, "IPV6_UNICAST_HOPS", Effect, "", "hop_limit_follows_option"),
     entry(IPPROTO_IPV6, 17, "IPV6_MULTICAST_IF", Kept, "of datagrams", ""),
     entry(IPPROTO_IPV6, 18, "IPV6_MULTICAST_HOPS", Kept, "of datagrams", ""),
     entry(IPPROTO_IPV6, 19, "IPV6_MULTICAST_LOOP", Kept, "of datagrams", ""),
@@ -233,7 +233,7 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_IPV6, 22, "IPV6_ROUTER_ALERT", Foreign, "of raw sockets", ""),
     entry(IPPROTO_IPV6, 23, "IPV6_MTU_DISCOVER", Kept, "the MTU of a path is always discovered", ""),
     entry(IPPROTO_IPV6, 24, "IPV6_MTU", Kept, "of datagrams; reports the MTU of the path", ""),
-    entry(IPPROTO_IPV6, 25, "IPV6_RECVERR", Effect, "", "soft_errors_are_reported_if_the_program_asks"),
+    entry(IPPROTO_IPV6, 25, "IPV6_RECVERR", Effect, "", "soft_error_is_reported_if_enabled"),
     entry(IPPROTO_IPV6, 26, "IPV6_V6ONLY", Effect, "", ""),
     entry(IPPROTO_IPV6, 27, "IPV6_JOIN_ANYCAST", Foreign, "of datagrams", ""),
     entry(IPPROTO_IPV6, 28, "IPV6_LEAVE_ANYCAST", Foreign, "of datagrams", ""),
@@ -268,10 +268,10 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_IPV6, 62, "IPV6_DONTFRAG", Kept, "segments are never fragmented", ""),
     entry(IPPROTO_IPV6, 63, "IPV6_USE_MIN_MTU", Foreign, "", ""),
     entry(IPPROTO_IPV6, 66, "IPV6_RECVTCLASS", Kept, "of datagrams", ""),
-    entry(IPPROTO_IPV6, 67, "IPV6_TCLASS", Effect, "", "classes_of_the_families_are_apart"),
+    entry(IPPROTO_IPV6, 67, "IPV6_TCLASS", Effect, "", "traffic_classes_of_families_are_separate"),
     entry(IPPROTO_IPV6, 70, "IPV6_AUTOFLOWLABEL", Kept, "packets have no flow label", ""),
     entry(IPPROTO_IPV6, 72, "IPV6_ADDR_PREFERENCES", Kept, "a node has one address of a kind", ""),
-    entry(IPPROTO_IPV6, 73, "IPV6_MINHOPCOUNT", Effect, "", "hops_are_what_the_program_says"),
+    entry(IPPROTO_IPV6, 73, "IPV6_MINHOPCOUNT", Effect, "", "hop_limit_follows_option"),
     entry(IPPROTO_IPV6, 74, "IPV6_ORIGDSTADDR", Kept, "of datagrams", ""),
     entry(IPPROTO_IPV6, 75, "IPV6_TRANSPARENT", Kernels(libc::ENOPROTOOPT), "nodes have the addresses that they have", ""),
     entry(IPPROTO_IPV6, 76, "IPV6_UNICAST_IF", Kernels(libc::ENOPROTOOPT), "nodes have no devices", ""),
@@ -283,15 +283,15 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_TCP, 4, "TCP_KEEPIDLE", Effect, "", ""),
     entry(IPPROTO_TCP, 5, "TCP_KEEPINTVL", Effect, "", ""),
     entry(IPPROTO_TCP, 6, "TCP_KEEPCNT", Effect, "", ""),
-    entry(IPPROTO_TCP, 7, "TCP_SYNCNT", Effect, "", "a_syn_is_repeated_as_often_as_the_program_says"),
-    entry(IPPROTO_TCP, 8, "TCP_LINGER2", Effect, "", "fin_wait_2_is_as_long_as_the_program_says"),
+    entry(IPPROTO_TCP, 7, "TCP_SYNCNT", Effect, "", "syn_retransmissions_follow_option"),
+    entry(IPPROTO_TCP, 8, "TCP_LINGER2", Effect, "", "fin_wait_2_duration_follows_option"),
     entry(IPPROTO_TCP, 9, "TCP_DEFER_ACCEPT", Effect, "", ""),
-    entry(IPPROTO_TCP, 10, "TCP_WINDOW_CLAMP", Effect, "", "no_window_is_wider_than_its_clamp"),
-    entry(IPPROTO_TCP, 11, "TCP_INFO", Read, "", "what_the_kernel_fills_of_tcp_info_is_filled"),
+    entry(IPPROTO_TCP, 10, "TCP_WINDOW_CLAMP", Effect, "", "advertised_window_is_within_clamp"),
+    entry(IPPROTO_TCP, 11, "TCP_INFO", Read, "", "tcp_info_has_all_fields_of_kernel"),
     entry(IPPROTO_TCP, 12, "TCP_QUICKACK", Effect, "", ""),
     entry(IPPROTO_TCP, 13, "TCP_CONGESTION", Effect, "CUBIC and Reno; of another one nothing but its name", ""),
     entry(IPPROTO_TCP, 14, "TCP_MD5SIG", Kernels(libc::ENOPROTOOPT), "segments are not signed", ""),
-    entry(IPPROTO_TCP, 16, "TCP_THIN_LINEAR_TIMEOUTS", Effect, "", "timeouts_are_within_what_the_program_says"),
+    entry(IPPROTO_TCP, 16, "TCP_THIN_LINEAR_TIMEOUTS", Effect, "", "timeouts_are_within_bounds_of_option"),
     entry(IPPROTO_TCP, 17, "TCP_THIN_DUPACK", Kept, "Linux takes no notice of it, either", ""),
     entry(IPPROTO_TCP, 18, "TCP_USER_TIMEOUT", Effect, "", ""),
     entry(IPPROTO_TCP, 19, "TCP_REPAIR", Kernels(libc::ENOPROTOOPT), "connections are not moved", ""),
@@ -305,11 +305,11 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_TCP, 27, "TCP_SAVE_SYN", Kernels(libc::ENOPROTOOPT), "no SYN is kept", ""),
     entry(IPPROTO_TCP, 28, "TCP_SAVED_SYN", Read, "", ""),
     entry(IPPROTO_TCP, 29, "TCP_REPAIR_WINDOW", Foreign, "connections are not moved", ""),
-    entry(IPPROTO_TCP, 30, "TCP_FASTOPEN_CONNECT", Effect, "", "first_bytes_travel_with_the_syn_once_a_cookie_is_known"),
+    entry(IPPROTO_TCP, 30, "TCP_FASTOPEN_CONNECT", Effect, "", "first_bytes_with_known_cookie_travel_with_syn"),
     entry(IPPROTO_TCP, 31, "TCP_ULP", Kernels(libc::ENOENT), "a node has none of the kernel's protocols above TCP", ""),
     entry(IPPROTO_TCP, 32, "TCP_MD5SIG_EXT", Kernels(libc::ENOPROTOOPT), "segments are not signed", ""),
     entry(IPPROTO_TCP, 33, "TCP_FASTOPEN_KEY", Kernels(libc::ENOPROTOOPT), "cookies are made with the node's key", ""),
-    entry(IPPROTO_TCP, 34, "TCP_FASTOPEN_NO_COOKIE", Effect, "", "first_bytes_travel_with_the_syn_once_a_cookie_is_known"),
+    entry(IPPROTO_TCP, 34, "TCP_FASTOPEN_NO_COOKIE", Effect, "", "first_bytes_with_known_cookie_travel_with_syn"),
     entry(IPPROTO_TCP, 35, "TCP_ZEROCOPY_RECEIVE", Read, "refused: no pages are given away", ""),
     entry(IPPROTO_TCP, 36, "TCP_INQ", Effect, "", ""),
     entry(IPPROTO_TCP, 37, "TCP_TX_DELAY", Kernels(libc::ENOPROTOOPT), "links do not delay", ""),
@@ -319,9 +319,9 @@ pub const TABLE: &[Entry] = &[
     entry(IPPROTO_TCP, 41, "TCP_AO_GET_KEYS", Read, "", ""),
     entry(IPPROTO_TCP, 42, "TCP_AO_REPAIR", Kernels(libc::ENOPROTOOPT), "segments are not signed", ""),
     entry(IPPROTO_TCP, 43, "TCP_IS_MPTCP", Read, "", ""),
-    entry(IPPROTO_TCP, 44, "TCP_RTO_MAX_MS", Effect, "", "timeouts_are_within_what_the_program_says"),
-    entry(IPPROTO_TCP, 45, "TCP_RTO_MIN_US", Effect, "", "timeouts_are_within_what_the_program_says"),
-    entry(IPPROTO_TCP, 46, "TCP_DELACK_MAX_US", Effect, "", "timeouts_are_within_what_the_program_says"),
+    entry(IPPROTO_TCP, 44, "TCP_RTO_MAX_MS", Effect, "", "timeouts_are_within_bounds_of_option"),
+    entry(IPPROTO_TCP, 45, "TCP_RTO_MIN_US", Effect, "", "timeouts_are_within_bounds_of_option"),
+    entry(IPPROTO_TCP, 46, "TCP_DELACK_MAX_US", Effect, "", "timeouts_are_within_bounds_of_option"),
 ];
 
 /// Returns the page of the documentation that the table generates.
@@ -359,7 +359,7 @@ takes them over. This page tells what happens to an option then, and to one that
 | kernel's | A socket that sets the option before `connect` or `listen` stays with the kernel. A connection or a listener of the node refuses it with the error. |
 | refused | Every socket that is or may become the node's refuses the option with the error. |
 
-The kernel refuses an unlisted option with `ENOPROTOOPT`. `every_option_is_as_its_table_says` tests each option. Where
+The kernel refuses an unlisted option with `ENOPROTOOPT`. `every_option_matches_its_table` tests each option. Where
 another test shows the effect, the table names it.
 ";
 

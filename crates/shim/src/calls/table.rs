@@ -22,7 +22,7 @@ const fn call(
 }
 
 /// The program that makes every call on a connection.
-const WALK: &str = "every_call_says_on_a_connection_what_the_kernels_says";
+const WALK: &str = "every_call_on_connection_matches_kernel";
 
 pub(super) const CALLS: &[Call] = &[
     call(
@@ -31,7 +31,7 @@ pub(super) const CALLS: &[Call] = &[
         "socket",
         Carried,
         "Streams of IPv4 and IPv6, for TCP or MPTCP, whose peers are asked for TCP. All else is the kernel's: `not_stream`.",
-        "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node",
+        "fast_open_mptcp_and_dissolved_sockets_connect_on_node",
     ),
     call(
         53,
@@ -65,7 +65,7 @@ pub(super) const CALLS: &[Call] = &[
         "connect __connect",
         Carried,
         "To addresses of the fabric; what the kernel has is counted with its reason: `not_fabric`, `no_node`, `option`, `state`.",
-        "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node every_call_says_on_a_connection_what_the_kernels_says",
+        "fast_open_mptcp_and_dissolved_sockets_connect_on_node every_call_on_connection_matches_kernel",
     ),
     call(48, "shutdown", "shutdown", Carried, "", WALK),
     call(51, "getsockname", "getsockname", Carried, "", WALK),
@@ -76,7 +76,7 @@ pub(super) const CALLS: &[Call] = &[
         "getsockopt",
         Carried,
         "",
-        "options_say_what_the_kernels_say every_call_says_on_a_connection_what_the_kernels_says",
+        "options_return_values_of_kernel every_call_on_connection_matches_kernel",
     ),
     call(
         54,
@@ -84,7 +84,7 @@ pub(super) const CALLS: &[Call] = &[
         "setsockopt",
         Carried,
         "",
-        "options_say_what_the_kernels_say every_call_says_on_a_connection_what_the_kernels_says",
+        "options_return_values_of_kernel every_call_on_connection_matches_kernel",
     ),
     call(
         44,
@@ -92,7 +92,7 @@ pub(super) const CALLS: &[Call] = &[
         "send __send sendto",
         Carried,
         "With MSG_FASTOPEN the first bytes leave with the SYN.",
-        "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node every_call_says_on_a_connection_what_the_kernels_says",
+        "fast_open_mptcp_and_dissolved_sockets_connect_on_node every_call_on_connection_matches_kernel",
     ),
     call(
         46,
@@ -100,7 +100,7 @@ pub(super) const CALLS: &[Call] = &[
         "sendmsg",
         Carried,
         "With MSG_FASTOPEN the first bytes leave with the SYN.",
-        "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node messages_are_what_the_kernels_are every_call_says_on_a_connection_what_the_kernels_says",
+        "fast_open_mptcp_and_dissolved_sockets_connect_on_node messages_match_kernel every_call_on_connection_matches_kernel",
     ),
     call(
         307,
@@ -108,7 +108,7 @@ pub(super) const CALLS: &[Call] = &[
         "sendmmsg",
         Carried,
         "With MSG_FASTOPEN the first bytes leave with the SYN.",
-        "fast_open_mptcp_and_dissolved_sockets_connect_on_the_node every_call_says_on_a_connection_what_the_kernels_says",
+        "fast_open_mptcp_and_dissolved_sockets_connect_on_node every_call_on_connection_matches_kernel",
     ),
     call(
         45,
@@ -124,7 +124,7 @@ pub(super) const CALLS: &[Call] = &[
         "recvmsg",
         Carried,
         "Descriptors in a message (SCM_RIGHTS) are looked at.",
-        "connections_are_passed_to_a_worker_of_its_own every_call_says_on_a_connection_what_the_kernels_says",
+        "connections_are_passed_to_a_spawned_worker every_call_on_connection_matches_kernel",
     ),
     call(
         299,
@@ -132,7 +132,7 @@ pub(super) const CALLS: &[Call] = &[
         "recvmmsg",
         Carried,
         "Descriptors in messages are looked at.",
-        "connections_are_passed_in_several_messages_at_once every_call_says_on_a_connection_what_the_kernels_says",
+        "connections_are_passed_in_several_messages_at_once every_call_on_connection_matches_kernel",
     ),
     call(0, "read", "read __read __read_chk", Carried, "", WALK),
     call(1, "write", "write __write", Carried, "", WALK),
@@ -241,7 +241,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         HandedOver,
         "The kernel reads and writes connections that are in requests.",
-        "connections_are_read_and_written_beside_the_program",
+        "connections_are_used_by_asynchronous_io",
     ),
     call(
         208,
@@ -249,7 +249,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "They take a queue, not a socket.",
-        "connections_are_read_and_written_beside_the_program",
+        "connections_are_used_by_asynchronous_io",
     ),
     call(
         333,
@@ -257,7 +257,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "They take a queue, not a socket.",
-        "connections_are_read_and_written_beside_the_program",
+        "connections_are_used_by_asynchronous_io",
     ),
     call(
         210,
@@ -265,7 +265,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "They take a queue, not a socket.",
-        "connections_are_read_and_written_beside_the_program",
+        "connections_are_used_by_asynchronous_io",
     ),
     call(
         207,
@@ -273,7 +273,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "They take a queue, not a socket.",
-        "connections_are_read_and_written_beside_the_program",
+        "connections_are_used_by_asynchronous_io",
     ),
     call(
         425,
@@ -281,7 +281,7 @@ pub(super) const CALLS: &[Call] = &[
         "io_uring_setup io_uring_queue_init io_uring_queue_init_params io_uring_queue_init_mem io_uring_queue_init_try_nosqarr io_uring_get_probe",
         Refused,
         "ENOSYS, counted as `io_uring`: over a ring the program would call the kernel past the library. `toehold run --io-uring allow` leaves rings to the kernel; connections of the node must not be used in them then.",
-        "rings_are_refused_unless_they_are_allowed",
+        "rings_are_refused_unless_allowed",
     ),
     call(
         426,
@@ -289,7 +289,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "They take a ring, which there is none of.",
-        "rings_are_refused_unless_they_are_allowed",
+        "rings_are_refused_unless_allowed",
     ),
     call(
         427,
@@ -297,7 +297,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "They take a ring, which there is none of.",
-        "rings_are_refused_unless_they_are_allowed",
+        "rings_are_refused_unless_allowed",
     ),
     call(7, "poll", "poll __poll __poll_chk", Carried, "", WALK),
     call(271, "ppoll", "ppoll __ppoll_chk", Carried, "", WALK),
@@ -341,7 +341,7 @@ pub(super) const CALLS: &[Call] = &[
         "pidfd_getfd",
         Accompanied,
         "Another process's connection is one here. That process does not know that it is shared: when it closes its own last number, the connection ends.",
-        "a_connection_of_another_process_is_one_here",
+        "connection_taken_from_other_process_works",
     ),
     call(
         4,
@@ -357,7 +357,7 @@ pub(super) const CALLS: &[Call] = &[
         "fstat fstat64",
         Accompanied,
         "A connection whose names a program has looked at keeps them for itself.",
-        "holders_of_socket_share_modes_options_and_names every_call_says_on_a_connection_what_the_kernels_says",
+        "holders_of_socket_share_modes_options_and_names every_call_on_connection_matches_kernel",
     ),
     call(
         262,
@@ -365,7 +365,7 @@ pub(super) const CALLS: &[Call] = &[
         "fstatat fstatat64",
         Accompanied,
         "A connection whose names a program has looked at keeps them for itself.",
-        "holders_of_socket_share_modes_options_and_names every_call_says_on_a_connection_what_the_kernels_says",
+        "holders_of_socket_share_modes_options_and_names every_call_on_connection_matches_kernel",
     ),
     call(
         332,
@@ -373,7 +373,7 @@ pub(super) const CALLS: &[Call] = &[
         "statx",
         Accompanied,
         "A connection whose names a program has looked at keeps them for itself.",
-        "holders_of_socket_share_modes_options_and_names every_call_says_on_a_connection_what_the_kernels_says",
+        "holders_of_socket_share_modes_options_and_names every_call_on_connection_matches_kernel",
     ),
     call(
         89,
@@ -397,7 +397,7 @@ pub(super) const CALLS: &[Call] = &[
         "fgetxattr",
         Accompanied,
         "The name of its protocol (`system.sockprotoname`) is TCP.",
-        "holders_of_socket_share_modes_options_and_names every_call_says_on_a_connection_what_the_kernels_says",
+        "holders_of_socket_share_modes_options_and_names every_call_on_connection_matches_kernel",
     ),
     call(
         191,
@@ -526,7 +526,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "ENODEV. Over the kernel TCP maps what it has received (TCP_ZEROCOPY_RECEIVE); bytes of the node's lie elsewhere.",
-        "a_connection_is_not_mapped",
+        "connection_is_not_mapped",
     ),
     call(
         57,
@@ -566,7 +566,7 @@ pub(super) const CALLS: &[Call] = &[
         "execve execv execvp execvpe execl execlp execle posix_spawn posix_spawnp system popen _IO_popen",
         Carried,
         "The new program finds its connections; what it needs is in its environment.",
-        "programs_that_are_started_write_to_the_connection programs_are_executed_with_arguments_one_by_one",
+        "started_programs_write_to_connection programs_are_executed_with_arguments_one_by_one",
     ),
     call(
         322,
@@ -582,7 +582,7 @@ pub(super) const CALLS: &[Call] = &[
         "_exit _Exit",
         Accompanied,
         "No thread is in the middle of the stack of the node when the process ends.",
-        "a_client_that_ends_with_a_busy_thread_leaves_its_node_alone",
+        "client_ending_with_busy_thread_does_not_disturb_node",
     ),
     call(
         60,
@@ -590,7 +590,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Kernels,
         "It ends a thread, which has left the library.",
-        "a_client_that_ends_with_a_busy_thread_leaves_its_node_alone",
+        "client_ending_with_busy_thread_does_not_disturb_node",
     ),
     call(
         2,
@@ -598,7 +598,7 @@ pub(super) const CALLS: &[Call] = &[
         "open open64 __open __open64 fopen fopen64 _IO_fopen freopen freopen64",
         Accompanied,
         "A path leads to no socket: ENXIO. The file of hosts has the names of the nodes in it, and the lists of sockets in /proc/net have the connections of the node.",
-        "hosts_have_the_names_by_which_they_were_asked_for connections_of_node_are_listed_in_proc",
+        "resolved_host_has_requested_name connections_of_node_are_listed_in_proc",
     ),
     call(
         257,
@@ -606,7 +606,7 @@ pub(super) const CALLS: &[Call] = &[
         "openat openat64",
         Accompanied,
         "A path leads to no socket: ENXIO. The file of hosts has the names of the nodes in it, and the lists of sockets in /proc/net have the connections of the node.",
-        "hosts_have_the_names_by_which_they_were_asked_for connections_of_node_are_listed_in_proc",
+        "resolved_host_has_requested_name connections_of_node_are_listed_in_proc",
     ),
     call(
         437,
@@ -630,7 +630,7 @@ pub(super) const CALLS: &[Call] = &[
         "sigaction __sigaction signal ssignal bsd_signal sysv_signal __sysv_signal sigset sighold siginterrupt",
         Accompanied,
         "A handler never runs in the middle of a call; it ends the call, or that goes on, as over the kernel.",
-        "transfers_go_on_after_a_signal_every_100_us handlers_jump_out_of_calls_that_wait",
+        "transfers_continue_under_signal_every_100_us handlers_jump_out_of_blocking_calls",
     ),
     call(
         14,
@@ -638,7 +638,7 @@ pub(super) const CALLS: &[Call] = &[
         "sigprocmask pthread_sigmask sigblock sigsetmask",
         Accompanied,
         "The signal by which calls are dispatched stays open.",
-        "a_program_that_makes_all_its_calls_itself_has_them_done_as_by_the_kernel",
+        "program_with_own_system_calls_gets_results_of_kernel",
     ),
     call(
         61,
@@ -646,7 +646,7 @@ pub(super) const CALLS: &[Call] = &[
         "wait4 wait wait3 waitpid __wait __waitpid",
         Accompanied,
         "What a child has closed last is closed when the call returns.",
-        "what_the_last_process_closes_is_closed_at_once",
+        "connection_closed_by_last_process_ends_at_once",
     ),
     call(
         247,
@@ -654,7 +654,7 @@ pub(super) const CALLS: &[Call] = &[
         "waitid",
         Accompanied,
         "What a child has closed last is closed when the call returns.",
-        "what_the_last_process_closes_is_closed_at_once",
+        "connection_closed_by_last_process_ends_at_once",
     ),
     call(
         97,
@@ -686,7 +686,7 @@ pub(super) const CALLS: &[Call] = &[
         "setuid seteuid",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         113,
@@ -694,7 +694,7 @@ pub(super) const CALLS: &[Call] = &[
         "setreuid",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         117,
@@ -702,7 +702,7 @@ pub(super) const CALLS: &[Call] = &[
         "setresuid",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         106,
@@ -710,7 +710,7 @@ pub(super) const CALLS: &[Call] = &[
         "setgid",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         116,
@@ -718,7 +718,7 @@ pub(super) const CALLS: &[Call] = &[
         "setgroups",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         161,
@@ -726,7 +726,7 @@ pub(super) const CALLS: &[Call] = &[
         "chroot",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         308,
@@ -734,7 +734,7 @@ pub(super) const CALLS: &[Call] = &[
         "setns",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         272,
@@ -742,7 +742,7 @@ pub(super) const CALLS: &[Call] = &[
         "unshare",
         Accompanied,
         "The process attaches to its node before it loses the right to.",
-        "children_of_a_process_that_gave_its_root_up_have_connections",
+        "children_after_chroot_have_connections",
     ),
     call(
         317,
@@ -750,7 +750,7 @@ pub(super) const CALLS: &[Call] = &[
         "",
         Accompanied,
         "The engine carries the connections of a process behind a filter.",
-        "a_program_that_sets_its_filter_by_number_has_its_connections",
+        "program_with_filter_by_number_has_its_connections",
     ),
     call(
         157,
@@ -758,7 +758,7 @@ pub(super) const CALLS: &[Call] = &[
         "prctl",
         Accompanied,
         "The engine carries the connections of a process behind a filter.",
-        "a_program_behind_a_filter_has_its_connections",
+        "program_behind_filter_has_its_connections",
     ),
     call(
         310,
@@ -815,12 +815,12 @@ pub(super) const OTHER_FUNCTIONS: &[(&str, &str, &str)] = &[
     (
         "getifaddrs freeifaddrs",
         "The addresses of the node are those of an interface `toe0`, for servers that listen at the address of each interface. The kernel lists interfaces by ioctl(2) and netlink(7) without it.",
-        "interfaces_have_the_addresses_of_the_node",
+        "interfaces_have_addresses_of_node",
     ),
     (
         "aio_read aio_read64 aio_write aio_write64 lio_listio lio_listio64",
         "Threads of libc read and write by calls of its own: the connection is handed over.",
-        "connections_are_read_and_written_beside_the_program",
+        "connections_are_used_by_asynchronous_io",
     ),
     (
         "dprintf __dprintf_chk vdprintf __vdprintf_chk fdopen _IO_fdopen fclose _IO_fclose",
@@ -830,22 +830,22 @@ pub(super) const OTHER_FUNCTIONS: &[(&str, &str, &str)] = &[
     (
         "getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyname2_r",
         "Nodes are found by name. What libc asks name servers itself, it asks by sockets of its own, which are the kernel's.",
-        "hosts_have_the_names_by_which_they_were_asked_for",
+        "resolved_host_has_requested_name",
     ),
     (
         "posix_spawn_file_actions_init posix_spawn_file_actions_destroy posix_spawn_file_actions_adddup2",
         "What a child is to have as which number is known before it begins.",
-        "programs_that_are_started_write_to_the_connection",
+        "started_programs_write_to_connection",
     ),
     (
         "pthread_create pthread_cancel",
         "A thread has its calls dispatched, and is not cancelled in the middle of the stack.",
-        "threads_are_cancelled_in_calls_that_wait threads_that_had_begun_before_have_their_calls_dispatched",
+        "threads_are_cancelled_in_blocking_calls calls_of_older_threads_are_dispatched",
     ),
     (
         "dlopen",
         "A library that is bound to libc first (RTLD_DEEPBIND) would have libc's functions.",
-        "libraries_that_are_bound_to_libc_first_have_connections",
+        "libraries_bound_to_libc_first_have_connections",
     ),
     ("syscall", "Calls by number are those of the table above.", WALK),
 ];

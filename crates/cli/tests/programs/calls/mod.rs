@@ -1,4 +1,4 @@
-//! What the calls on sockets say, one by one.
+//! Results of calls on sockets, one by one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::library::LIBRARY as LIBRARY_PATH;
 use crate::support::{Fabrics, text};
 use crate::{Place, alike, counter, free_port, output};
 
-/// What a script says, which is to be the same everywhere.
+/// The output of a script, which must be the same everywhere.
 fn says(place: &Place, script: &str) -> String {
     place.file("said.py", include_str!("said.py"));
     let script = place.file("script.py", script);
@@ -19,11 +19,11 @@ fn says(place: &Place, script: &str) -> String {
 
 #[test]
 #[ignore = "needs python3"]
-fn calls_say_what_the_kernels_say() {
+fn calls_return_results_of_kernel() {
     alike(0, |place| {
         let said = says(place, include_str!("calls.py"));
         if let Some(fabrics) = &place.nodes {
-            // Both ends are on one node, at the address by which every host calls itself.
+            // Both ends are on one node, at the loopback address.
             let status = fabrics.json("stat client --json");
             assert!(counter(&status, "tcp_passive_opens") > 10);
         }
@@ -33,19 +33,19 @@ fn calls_say_what_the_kernels_say() {
 
 #[test]
 #[ignore = "needs python3"]
-fn calls_wait_as_the_kernels_do() {
+fn blocking_calls_wait_like_kernel() {
     alike(0, |place| says(place, include_str!("waits.py")));
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn what_the_last_process_closes_is_closed_at_once() {
+fn connection_closed_by_last_process_ends_at_once() {
     alike(0, |place| says(place, include_str!("ended.py")));
 }
 
 #[test]
 #[ignore = "needs cc"]
-fn a_handler_that_waits_for_children_takes_no_memory() {
+fn handler_waiting_for_children_takes_no_memory() {
     alike(0, |place| {
         let program = place.compile("cc", "ended", include_str!("ended.c"));
         let said = place.says(&[&program]);
@@ -56,11 +56,11 @@ fn a_handler_that_waits_for_children_takes_no_memory() {
 
 #[test]
 #[ignore = "needs python3"]
-fn options_say_what_the_kernels_say() {
+fn options_return_values_of_kernel() {
     alike(0, |place| says(place, include_str!("options.py")));
 }
 
-/// What the page of conformance says that differs: over the kernel, and on a node.
+/// Differences listed on the conformance page: over the kernel, and on a node.
 const DIFFERS: [(&str, &str, &str); 13] = [
     ("IPV6_ADDRFORM", "taken", "ENOPROTOOPT"),
     ("SO_ZEROCOPY", "taken", "ENOTSUP"),
@@ -83,7 +83,7 @@ const DIFFERS: [(&str, &str, &str); 13] = [
 
 #[test]
 #[ignore = "needs root, python3"] // for a network namespace
-fn what_differs_is_as_the_page_of_conformance_says() {
+fn differences_match_conformance_page() {
     let said = |place: &Place| {
         let said = place.says(&["python3", &place.file("differs.py", include_str!("differs.py"))]);
         let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
@@ -101,10 +101,10 @@ fn what_differs_is_as_the_page_of_conformance_says() {
     place.connections_of_client(600);
 }
 
-/// The page of options, which is made of the table that the library decides by.
+/// The page of options, generated from the library's table.
 const PAGE: &str = include_str!("../../../../../docs/socket-options.md");
 
-/// What a script says that has parts.
+/// The output of a script with parts.
 fn says_of(place: &Place, script: &str, words: &[&str]) -> String {
     place.file("said.py", include_str!("said.py"));
     let script = place.file("script.py", script);
@@ -113,18 +113,18 @@ fn says_of(place: &Place, script: &str, words: &[&str]) -> String {
 
 #[test]
 #[ignore = "needs python3"]
-fn every_option_is_as_its_table_says() {
+fn every_option_matches_its_table() {
     alike(0, |place| {
         let page = place.file("socket-options.md", PAGE);
         let where_it_runs = if place.nodes.is_some() { "node" } else { "kernel" };
         let said = says_of(place, include_str!("table.py"), &[&page, where_it_runs]);
         place.connections_of_client(100);
-        // So many lines are compared one by one, for the first that differs to be seen.
+        // The lines are compared one by one, so that the first difference shows.
         said.lines().map(str::to_owned).collect::<Vec<_>>()
     });
 }
 
-/// What an option does, over the kernel and on nodes.
+/// Checks the effect of an option, over the kernel and on nodes.
 fn has_its_effect(part: &str) {
     alike(0, |place| {
         let said = says_of(place, include_str!("effects.py"), &[part]);
@@ -141,41 +141,41 @@ fn received_data_are_stamped() {
 
 #[test]
 #[ignore = "needs python3"]
-fn stamps_of_what_is_sent_are_refused() {
+fn timestamps_of_sent_data_are_refused() {
     has_its_effect("sent_stamps");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn programs_that_choose_listeners_are_refused() {
+fn bpf_programs_for_listener_choice_are_refused() {
     has_its_effect("choosers");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn filters_of_segments_are_refused() {
+fn segment_filters_are_refused() {
     has_its_effect("filters");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn a_bounded_rate_is_not_exceeded() {
+fn pacing_rate_is_not_exceeded() {
     has_its_effect("pace");
 }
 
 #[test]
 #[ignore = "needs root, python3"]
-fn forced_buffers_hold_what_was_asked_for() {
+fn forced_buffer_holds_requested_bytes() {
     has_its_effect("forced");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn what_the_kernel_fills_of_tcp_info_is_filled() {
+fn tcp_info_has_all_fields_of_kernel() {
     has_its_effect("info");
 }
 
-/// What calls say of arguments that are wrong, over the kernel and on nodes.
+/// Checks errors for invalid arguments, over the kernel and on nodes.
 fn errors_are_the_kernels(part: &str) {
     alike(0, |place| {
         let said = says_of(place, include_str!("errnos.py"), &[part]);
@@ -186,13 +186,13 @@ fn errors_are_the_kernels(part: &str) {
 
 #[test]
 #[ignore = "needs python3"]
-fn epoll_checks_its_arguments_as_the_kernels() {
+fn epoll_checks_arguments_like_kernel() {
     errors_are_the_kernels("epoll");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn bind_says_what_the_kernels_says() {
+fn bind_returns_results_of_kernel() {
     errors_are_the_kernels("bind");
 }
 
@@ -204,19 +204,19 @@ fn discarded_bytes_touch_no_buffer() {
 
 #[test]
 #[ignore = "needs python3"]
-fn no_call_moves_more_than_two_gibibytes() {
+fn call_moves_at_most_two_gibibytes() {
     errors_are_the_kernels("huge");
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn messages_are_what_the_kernels_are() {
+fn messages_match_kernel() {
     alike(0, |place| says(place, include_str!("messages.py")));
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn fast_open_mptcp_and_dissolved_sockets_connect_on_the_node() {
+fn fast_open_mptcp_and_dissolved_sockets_connect_on_node() {
     alike(15, |place| {
         let echo = place.file("echo.py", include_str!("echo.py"));
         place.file("said.py", include_str!("said.py"));
@@ -228,7 +228,7 @@ fn fast_open_mptcp_and_dissolved_sockets_connect_on_the_node() {
     });
 }
 
-/// What the client of `early.py` says, to which a server's cookie is known, or not yet.
+/// The output of `early.py`'s client, with a known cookie of the server or without.
 fn says_of_early_bytes(is_known: bool) -> String {
     let first = match is_known {
         true => "first 1000 (True, True, True, 0)",
@@ -253,10 +253,11 @@ EINVAL EINVAL
     format!("{first}\n{rest}")
 }
 
-/// Runs on nodes alone: over the kernel, the administrator decides whether listeners take early bytes.
+/// Runs on nodes alone: over the kernel, the administrator decides whether listeners accept early
+/// data.
 #[test]
 #[ignore = "needs python3"]
-fn first_bytes_travel_with_the_syn_once_a_cookie_is_known() {
+fn first_bytes_with_known_cookie_travel_with_syn() {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
     let place = Place::new(Some(nodes));
@@ -268,7 +269,7 @@ fn first_bytes_travel_with_the_syn_once_a_cookie_is_known() {
     for port in [plain, free] {
         place.await_listener(port.parse().unwrap());
     }
-    // The second process finds the cookie that the first has left.
+    // The second process finds the cookie that the first has stored.
     for is_known in [false, true] {
         let said = place.says(&[
             "python3",
@@ -287,14 +288,14 @@ fn first_bytes_travel_with_the_syn_once_a_cookie_is_known() {
 #[test]
 #[ignore = "needs cc"]
 #[cfg(target_arch = "x86_64")]
-fn buffers_that_are_not_there_say_efault() {
+fn unmapped_buffers_return_efault() {
     alike(0, |place| {
         let program = place.compile("cc", "buffers", include_str!("buffers.c"));
         place.says(&[&program])
     });
 }
 
-/// The calls whose row in the document says that this test makes them.
+/// The calls in the document whose row names this test.
 fn walked() -> BTreeSet<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-calls.md");
     let document = fs::read_to_string(path).unwrap();
@@ -311,7 +312,7 @@ fn walked() -> BTreeSet<String> {
 #[test]
 #[ignore = "needs cc"]
 #[cfg(target_arch = "x86_64")]
-fn every_call_says_on_a_connection_what_the_kernels_says() {
+fn every_call_on_connection_matches_kernel() {
     alike(0, |place| {
         let program = place.compile("cc", "walk", include_str!("walk.c"));
         let said = place.says(&[&program]);
@@ -323,10 +324,10 @@ fn every_call_says_on_a_connection_what_the_kernels_says() {
     });
 }
 
-/// A function that is stood in for, and that is in no row, is not said to be.
+/// A replaced function without a row in the document fails the test.
 #[test]
 #[ignore = "needs nm"]
-fn every_function_of_the_library_is_in_the_document() {
+fn every_function_of_library_is_in_document() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-calls.md");
     let document = fs::read_to_string(path).unwrap();
     let symbols = Command::new("nm")
@@ -348,7 +349,7 @@ fn every_function_of_the_library_is_in_the_document() {
 
 #[test]
 #[ignore = "needs python3"]
-fn a_connection_of_another_process_is_one_here() {
+fn connection_taken_from_other_process_works() {
     const SCRIPT: &str = "
 import ctypes, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -374,14 +375,14 @@ print(client.send(b'more'), server.recv(99))
 
 #[test]
 #[ignore = "needs python3"]
-fn ports_of_connections_are_taken_and_dissolved_sockets_were_reset() {
+fn port_of_connection_is_taken_and_dissolved_socket_was_reset() {
     alike(0, |place| says(place, include_str!("ports.py")));
 }
 
 /// Servers like bind9 listen at the address of each interface.
 #[test]
 #[ignore = "needs cc"]
-fn interfaces_have_the_addresses_of_the_node() {
+fn interfaces_have_addresses_of_node() {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
     let place = Place::new(Some(nodes));
@@ -400,10 +401,10 @@ fn interfaces_have_the_addresses_of_the_node() {
     place.check(0);
 }
 
-/// Over the kernel TCP maps what it has received, for reading.
+/// The kernel's TCP maps received data for reading.
 #[test]
 #[ignore = "needs python3"]
-fn a_connection_is_not_mapped() {
+fn connection_is_not_mapped() {
     const SCRIPT: &str = "
 import ctypes, errno, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -419,7 +420,7 @@ print(libc.mmap(None, 4096, 1, 1, client.fileno(), 0), errno.errorcode[ctypes.ge
     place.check(0);
 }
 
-/// Over the kernel a record may be split when it is the last for which there is some room.
+/// The kernel may split a record when room for a part of it is left.
 #[test]
 #[ignore = "needs cc"]
 fn records_of_several_writers_do_not_mix() {
@@ -439,11 +440,11 @@ fn records_of_several_writers_do_not_mix() {
     place.check(0);
 }
 
-/// Over a ring, a program would ask the kernel to watch a connection that the kernel never hears of, and wait for
-/// ever. liburing makes its calls by instructions of its own.
+/// With io_uring, a program would ask the kernel to watch a connection unknown to it, and wait for
+/// ever. liburing makes system calls with its own instructions.
 #[test]
 #[ignore = "needs cc, python3"]
-fn rings_are_refused_unless_they_are_allowed() {
+fn rings_are_refused_unless_allowed() {
     const LIBRARY: &str = "
 int io_uring_queue_init(unsigned entries, void *ring, unsigned flags) { return 0; }
 int io_uring_queue_init_params(unsigned entries, void *ring, void *parameters) { return 0; }
@@ -485,11 +486,11 @@ print(rings.io_uring_queue_init(1, None, 0), rings.io_uring_queue_init_params(1,
     place.check(0);
 }
 
-/// PHP loads its extensions so: they find libc's functions before those of a library that is
-/// preloaded.
+/// PHP loads its extensions like this: they find libc's functions before those of a preloaded
+/// library.
 #[test]
 #[ignore = "needs cc, python3"]
-fn libraries_that_are_bound_to_libc_first_have_connections() {
+fn libraries_bound_to_libc_first_have_connections() {
     const LIBRARY: &str = "
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-//! Programs that the library is not loaded into, and those that load another one, too.
+//! Programs without the library, and programs that also preload another one.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -7,7 +7,7 @@ use super::{PROCESSES, compile};
 use crate::support::text;
 use crate::{LIBRARY, Place, alike};
 
-/// Runs a program that stays with the kernel, of which the launcher says why.
+/// Runs a program that stays with the kernel, and checks the reason that the launcher prints.
 fn runs_with_a_word(place: &Place, program: &str, why: &str) -> String {
     let Some(fabrics) = &place.nodes else {
         return place.says(&[program]);
@@ -38,7 +38,7 @@ fn static_programs_stay_with_the_kernel() {
 
 #[test]
 #[ignore = "needs root, cc"]
-fn programs_with_the_rights_of_their_file_stay_with_the_kernel() {
+fn setuid_programs_stay_with_kernel() {
     alike(0, |place| {
         let program = compile(place, "cc", PROCESSES);
         let nobody = Some(65534);
@@ -64,7 +64,7 @@ void _start(void)
 #[cfg(target_arch = "x86_64")]
 #[test]
 #[ignore = "needs cc"]
-fn programs_of_32_bits_stay_with_the_kernel() {
+fn programs_of_32_bits_stay_with_kernel() {
     alike(0, |place| {
         let program = place.compile(
             "cc -m32 -static -nostdlib -ffreestanding -fno-pie -no-pie",
@@ -75,12 +75,12 @@ fn programs_of_32_bits_stay_with_the_kernel() {
     });
 }
 
-/// Another `malloc`, which is loaded before this library, and begins before it.
+/// Another `malloc`, loaded and initialised before this library.
 const ALLOCATOR: &str = "libjemalloc.so.2";
 
 #[test]
 #[ignore = "needs cc, redis-server"] // whose package brings it
-fn programs_have_an_allocator_of_their_own() {
+fn programs_with_own_allocator_run() {
     alike(0, |place| {
         let program = compile(place, "cc", PROCESSES);
         let mut command = place.command("client", &[&program]);

@@ -1,4 +1,4 @@
-//! A hundred thousand connections, of which nothing stays.
+//! A hundred thousand connections, after which no resources stay in use.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,7 +14,7 @@ use crate::{Place, alike};
 const WARM_UP: u32 = 20_000;
 const REQUESTS: u32 = 100_000;
 
-/// What is counted of a process, and of its memory, in KiB, what it shares with nobody.
+/// The resources of a process, and its private memory in KiB.
 #[derive(Debug, PartialEq)]
 struct Process {
     descriptors: usize,
@@ -38,10 +38,11 @@ impl Process {
         }
     }
 
-    /// The same, but for what an allocator may have needed once more: some bytes a request
-    /// would be seen.
+    /// Checks for equal resources, except for memory that an allocator may need once. A leak of
+    /// some bytes a request would show.
     fn check_against(&self, before: &Process) {
-        // Whoever asks an engine has one more of it for a moment, on a busy machine for longer.
+        // A process that sends a request to an engine has one more descriptor for a moment, on a
+        // busy machine for longer.
         let descriptors = (self.descriptors, before.descriptors);
         assert!(descriptors.0 <= descriptors.1 + 2, "{descriptors:?} descriptors");
         assert!(
@@ -52,7 +53,7 @@ impl Process {
     }
 }
 
-/// What there is at a moment.
+/// The resources at one moment.
 struct Count {
     processes: Vec<Process>,
     nodes: Vec<(&'static str, u64)>,
@@ -94,7 +95,7 @@ fn is_empty(stack: &Value) -> bool {
 
 #[test]
 #[ignore = "slow: 100 000 connections, over the kernel and on nodes"]
-fn nothing_stays_of_a_hundred_thousand_connections() {
+fn hundred_thousand_connections_leave_no_resources() {
     alike(u64::from(REQUESTS), |place| {
         let program = compile(place, "cc", include_str!("requests.c"));
         let server = place.serve(&[&program, &place.port.to_string()]);

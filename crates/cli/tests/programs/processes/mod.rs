@@ -1,11 +1,11 @@
-//! Programs of several processes: what a child shares with its parent, and what it does not.
+//! Programs of several processes: state shared between parent and child, and separate state.
 
 use crate::{Place, alike};
 
-/// `vfork` was `fork`: the parent saw nothing of what its child had written.
+/// Regression: `vfork` was `fork`, so that the parent saw none of its child's writes.
 #[test]
 #[ignore = "needs cc"]
-fn vfork_child_shares_memory_and_has_descriptors_of_its_own() {
+fn vfork_child_shares_memory_and_has_own_descriptors() {
     alike(0, |place: &Place| {
         let program = place.compile("cc", "borrower", include_str!("borrower.c"));
         let said = place.says(&[&program]);
@@ -14,14 +14,14 @@ fn vfork_child_shares_memory_and_has_descriptors_of_its_own() {
     });
 }
 
-/// What a script says, which is to be the same everywhere.
+/// The output of a script, which must be the same everywhere.
 fn says(place: &Place, script: &str) -> String {
     place.file("said.py", include_str!("../calls/said.py"));
     let script = place.file("script.py", script);
     place.says(&["python3", &script])
 }
 
-/// The mode, timeouts and options of a connection were each process's own.
+/// Regression: each process had its own mode, timeouts and options of a connection.
 #[test]
 #[ignore = "needs python3"]
 fn holders_of_socket_share_modes_options_and_names() {
@@ -32,7 +32,7 @@ fn holders_of_socket_share_modes_options_and_names() {
     });
 }
 
-/// Monitors saw none of the connections of their node.
+/// Regression: monitors saw no connection of their node.
 #[test]
 #[ignore = "needs python3"]
 fn connections_of_node_are_listed_in_proc() {
@@ -67,7 +67,8 @@ for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         it.close()
 "#;
 
-/// `ss` asks the kernel by netlink, which knows of no connection of a node's; to `lsof` they were Unix sockets.
+/// `ss` asks the kernel by netlink, which knows no connection of a node; `lsof` saw Unix sockets
+/// instead.
 #[test]
 #[ignore = "needs lsof, python3, ss"]
 fn tools_that_list_sockets_list_those_of_the_node() {
@@ -75,7 +76,7 @@ fn tools_that_list_sockets_list_those_of_the_node() {
         let script = place.file("tools.py", TOOLS);
         let said = place.says(&["python3", &script]);
         place.connections_of_client(2);
-        // Ports differ from run to run.
+        // Ports differ between runs.
         said.split(|byte: char| byte.is_ascii_digit()).collect::<String>()
     });
 }

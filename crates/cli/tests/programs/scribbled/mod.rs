@@ -1,5 +1,6 @@
-//! Programs whose node's memory another program scribbles over: calls may fail, and connections may be
-//! lost. No program ends by a signal, hangs, or hears a word of it on its standard error.
+//! Another program overwrites the memory of the programs' node. Calls may fail, and connections may
+//! be lost. But no program is killed by a signal, hangs, or receives a message on its standard
+//! error.
 
 mod servers;
 
@@ -14,7 +15,7 @@ use crate::{Place, Server, listens};
 
 const SCRIBBLE: &str = include_str!("scribble.py");
 
-/// Answers with what it gets, by threads or by a poll. What fails, it does again.
+/// Echoes its input, with threads or a poll. It retries failed calls.
 const SERVER: &str = "
 import selectors, socket, sys, threading, time
 def echo(peer):
@@ -46,7 +47,7 @@ while True:
     except OSError: time.sleep(0.01)
 ";
 
-/// Talks to the server for some time. What fails, it does again.
+/// Exchanges data with the server for some time. It retries failed calls.
 const CLIENT: &str = "
 import random, socket, sys, time
 began = time.time()
@@ -66,7 +67,7 @@ while time.time() - began < float(sys.argv[3]):
     except OSError: time.sleep(0.01)
 ";
 
-/// A program that writes its errors to a file.
+/// A program with its standard error in a file.
 struct Heard {
     server: Server,
     errors: String,
@@ -91,7 +92,7 @@ impl Heard {
         &mut self.server.0
     }
 
-    /// Lets it end if it has not, and looks how it did.
+    /// Ends the program if it still runs, and checks how it ended.
     fn check(mut self, what: &str) {
         let ended = self.child().try_wait().unwrap();
         let status = match ended {

@@ -1,4 +1,4 @@
-//! Real servers whose node's memory is scribbled over, and a neighbour node that keeps its connection.
+//! Real servers whose node's memory is overwritten, and a neighbour node that keeps its connection.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::support::{Fabrics, eventually, text};
 use crate::web::{nginx_with, write_files};
 use crate::{Place, Server, counter, free_port, listens};
 
-/// Answers everything, forever.
+/// Echoes its input for ever.
 const WITNESSED: &str = "
 import socket, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
@@ -18,7 +18,7 @@ peer = listener.accept()[0]
 while got := peer.recv(65536): peer.sendall(got)
 ";
 
-/// Has one connection, until a file is there. It may not be lost, and no byte of it.
+/// Keeps one connection until a file exists. Neither the connection nor a byte of it may be lost.
 const WITNESS: &str = "
 import os, random, socket, sys
 peer = socket.create_connection((sys.argv[1], int(sys.argv[2])), 60)
@@ -34,7 +34,7 @@ while not os.path.exists(sys.argv[3]):
 print('unharmed')
 ";
 
-/// Asks a server by lines until a file is there. What fails, it does again.
+/// Sends a request to a server until a file exists. It retries failed calls.
 const ASKS: &str = "
 import os, socket, sys, time
 while not os.path.exists(sys.argv[4]):
@@ -46,19 +46,19 @@ while not os.path.exists(sys.argv[4]):
     except OSError: time.sleep(0.01)
 ";
 
-/// A server, and how it is asked.
+/// A server, and its clients.
 struct Subject {
     start: fn(&Place) -> Server,
-    /// What it answers, as Python writes bytes.
+    /// A request for it, as Python writes bytes.
     request: &'static str,
-    /// A program that succeeds when it is answered rightly.
+    /// A program that succeeds if the answer is right.
     ask: fn(&Place) -> Vec<String>,
-    /// Where it says how its processes have ended.
+    /// The log in which it reports how its processes ended.
     log: &'static str,
 }
 
-/// Scribbles over the memory of the server's node, through each of its processes, while it is asked. The
-/// server answers in the end, and the neighbour node knows nothing of it.
+/// Overwrites the memory of the server's node, through each of its processes, while a client sends
+/// requests. The server answers in the end, and the neighbour node is unaffected.
 fn scribbled_server_harms_no_neighbour(seed: u32, subject: &Subject) {
     let place = Place::new(Some(Fabrics::new()));
     let nodes = place.nodes.as_ref().unwrap();
@@ -110,7 +110,7 @@ fn scribbled_server_harms_no_neighbour(seed: u32, subject: &Subject) {
         .into_iter()
         .chain(ask.iter().map(String::as_str));
     let limited: Vec<&str> = limited.collect();
-    // The node may meet the damage late or never. It is made anew, and the server goes on.
+    // The node may detect the damage late or never. It is restarted, and the server goes on.
     nodes.succeeds("down server");
     nodes.succeeds("up server");
     eventually("an answer", || {
@@ -137,7 +137,7 @@ fn scribbled_server_harms_no_neighbour(seed: u32, subject: &Subject) {
     assert!(!log.contains("exited on signal"), "seed {seed}: {log}");
 }
 
-/// Those of a server's processes that map the memory of a node.
+/// The processes of a server that map the memory of a node.
 fn processes(first: Pid) -> Vec<String> {
     let pid = first.as_raw_nonzero();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -156,7 +156,7 @@ fn processes(first: Pid) -> Vec<String> {
 #[ignore = "needs nginx, curl, python3"]
 fn scribbled_memory_of_nginx_ends_no_worker_and_harms_no_neighbour() {
     let nginx = Subject {
-        // Workers of another user may not attach to the node once it has been made anew.
+        // Workers of another user may not attach to the restarted node.
         start: |place| nginx_with(place, &["-g", "user root;"]),
         request: "GET /1k HTTP/1.0\\r\\n\\r\\n",
         ask: |place| {
@@ -173,7 +173,7 @@ fn scribbled_memory_of_nginx_ends_no_worker_and_harms_no_neighbour() {
 
 #[test]
 #[ignore = "needs redis-server, redis-cli, python3"]
-fn scribbled_memory_of_redis_ends_it_not_and_harms_no_neighbour() {
+fn scribbled_memory_of_redis_ends_no_process_and_harms_no_neighbour() {
     let redis = Subject {
         start: |place| {
             let port = place.port.to_string();
