@@ -5,12 +5,12 @@ use crate::far::Far;
 use crate::testbed::{Candidate, HOSTS};
 
 impl Plan {
-    /// The same with the servers on another machine. A plan that names no candidate between
-    /// machines is measured with all that there are ([`HOSTS`]) in place of its own.
+    /// The plan with the servers on another machine. A plan without a candidate between machines is
+    /// measured with all such candidates ([`HOSTS`]) in place of its own.
     ///
     /// # Errors
     ///
-    /// If it has something that can be had within one machine only.
+    /// If a part of the plan is possible within one machine only.
     pub fn between(mut self, far: Far) -> Result<Plan, PlanError> {
         self.settings.far = Some(far);
         let is_between = |name: &String| HOSTS.iter().any(|host| host.name == name);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_within_a_machine_gets_the_candidates_between_two() {
+    fn plan_within_machine_gets_candidates_between_two() {
         let within = plan(
             "candidates = [\"adaptive\", \"unix\"]\ncompare = [\"adaptive/unix\"]\n\
              [[workload]]\nkind = \"stream\"\nsize = \"64K\"\n",
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_one_machine_is_refused_between_two() {
+    fn single_machine_workload_is_refused_between_two() {
         let refused = |workload: &str| {
             let text = format!("candidates = [\"adaptive\"]\n[[workload]]\n{workload}\n");
             plan(&text).between(far()).unwrap_err().to_string()

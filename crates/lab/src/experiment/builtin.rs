@@ -1,8 +1,8 @@
-//! The plans that this program brings along: the files under `experiments/`.
+//! The built-in plans: the files under `experiments/`.
 
 use super::{PlanFile, PlanFileError};
 
-/// By name, which is the file's place.
+/// Maps names, which are the files' paths, to texts.
 macro_rules! plans {
     ($($name:literal)+) => {
         const FILES: &[(&str, &str)] = &[$((
@@ -21,7 +21,8 @@ plans! {
     "demux/section3" "demux/section4" "demux/fig4" "demux/fig9"
 }
 
-/// All of them: those of papers in the order of their figures, and those of programs with several workers.
+/// All built-in plans: those of papers in the order of their figures, and those of programs with
+/// several workers.
 pub fn all() -> Result<Vec<PlanFile>, PlanFileError> {
     let parse = |(name, text): &(&str, &str)| PlanFile::parse(&format!("experiments/{name}.toml"), text);
     FILES.iter().map(parse).collect()
@@ -34,7 +35,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn every_file_is_brought_along_and_makes_sense() {
+    fn every_built_in_file_is_valid() {
         let plans = all().unwrap_or_else(|error| panic!("{error}"));
         for (plan, (name, _)) in plans.iter().zip(FILES) {
             assert_eq!(plan.name(), *name);
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_no_paper_make_sense() {
+    fn built_in_plans_without_paper_are_valid() {
         for (name, text) in [
             ("example", include_str!("../../../../experiments/example.toml")),
             (

@@ -1,4 +1,4 @@
-//! What makes a plan one that can be carried out.
+//! Checks that a plan can be carried out.
 
 use super::{MAX_ROUNDS, MOST_OF_A_KIND, Plan, Settings, StopRule};
 use crate::testbed::Candidate;
@@ -13,75 +13,75 @@ const LONGEST_MS: u64 = 3_600_000;
 /// Least largest packet: IPv4's.
 const LEAST_MTU: u16 = 68;
 
-/// Why a plan cannot be carried out.
+/// The reasons why a plan cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The experiment's name would not do as the name of a directory.
+    /// The experiment's name cannot be the name of a directory.
     #[error(
         "`{0}` is no name of an experiment: use letters, digits and dashes, with at most one slash, \
          {LONGEST_NAME} at most"
     )]
     Name(String),
-    /// What would do something to a person's terminal.
+    /// The title contains control characters, which could affect a terminal.
     #[error("the title has characters that cannot be printed")]
     Title,
-    /// Nothing to do.
+    /// The plan lacks a part.
     #[error("the plan has no {0}")]
     Empty(&'static str),
-    /// A candidate nobody knows.
+    /// The candidate does not exist.
     #[error("there is no candidate `{name}`; there are {known}")]
     UnknownCandidate {
-        /// As the plan says.
+        /// The name in the plan.
         name: String,
-        /// All that exist.
+        /// All existing candidates.
         known: String,
     },
-    /// The same thing twice: its samples could not be told apart.
+    /// A part of the plan occurs twice: its samples could not be distinguished.
     #[error("`{0}` is in the plan twice")]
     Twice(String),
     /// Too many rounds.
     #[error("{0} rounds: at most {MAX_ROUNDS} can be run")]
     Rounds(u32),
-    /// A count beyond what can be measured.
+    /// The count is beyond the bounds of measurements.
     #[error("{0}: there can be 1 to {MOST_OF_A_KIND} clients, streams or pairs, and a rate is at least 1")]
     Count(String),
     /// More workers or busy loops than can be measured.
     #[error("{0}: there can be 1 to {MOST_OF_A_KIND} workers, and {MOST_OF_A_KIND} busy loops at most")]
     Workers(String),
-    /// Workers of what has none to choose.
+    /// The program does not have a choice of workers.
     #[error("{0} has a process or a thread for each client: its workers are 1")]
     NoWorkers(&'static str),
-    /// Something that is not to be had between two machines.
+    /// The cell cannot be measured between two machines.
     #[error("`{cell}` cannot be measured between two machines: {reason}")]
     Between {
-        /// What.
+        /// The cell.
         cell: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
-    /// Nothing would be measured, or nobody would see the end of it.
+    /// The duration is too short to measure anything, or too long.
     #[error("a {what} of {ms} ms: it takes {least} to {LONGEST_MS} ms")]
     Time {
-        /// What takes so long.
+        /// The name of the duration.
         what: &'static str,
-        /// How long, in milliseconds.
+        /// The duration, in milliseconds.
         ms: u64,
-        /// What it takes at least.
+        /// The least duration, in milliseconds.
         least: u64,
     },
-    /// No interval is as narrow as that.
+    /// The half-width is not a valid share.
     #[error("half-width is {0}: it is a share above 0, such as 0.05")]
     HalfWidth(String),
-    /// No algorithm is called that.
+    /// The congestion control does not exist.
     #[error("`{0}` is no name of a congestion control, such as reno or cubic")]
     Congestion(String),
-    /// Less than IP takes.
+    /// The MTU is below that of IP.
     #[error("an MTU of {0}: it is {LEAST_MTU} at least")]
     Mtu(u16),
 }
 
 impl PlanError {
-    /// Whether it is about how, and how often, measurements are taken.
+    /// Whether the error is about how, and how often, measurements are taken.
     pub(super) fn is_of_measuring(&self) -> bool {
         matches!(
             self,
@@ -95,7 +95,7 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Checks everything that can be checked before anything is run.
+    /// Makes all checks that are possible before the run.
     pub fn check(&self, known: &[Candidate]) -> Result<(), PlanError> {
         self.check_names(known)?;
         self.cells.iter().try_for_each(Cell::check)?;
@@ -161,7 +161,7 @@ impl Settings {
 }
 
 impl Cell {
-    /// Whether it can be measured by anybody.
+    /// Whether any candidate can measure the workload.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let is_beyond = |(name, value): (String, u64)| match name.as_str() {
             "clients" | "streams" | "pairs" => !(1..=MOST_OF_A_KIND).contains(&value),

@@ -1,15 +1,15 @@
-//! `ethernet`: what an interface of the kernel is like whose frames Toehold carries.
+//! `ethernet`: kernel interfaces whose frames Toehold carries.
 
 use super::{Comparison, Limit, Options, Plan, Wanted};
 use crate::workload::{Cell, Workload};
 
-/// Sizes of messages measured unless told otherwise.
+/// Default sizes of messages.
 pub const SIZES: [&str; 6] = ["64", "256", "1K", "4K", "16K", "64K"];
 
-/// Sizes of messages measured in the short form.
+/// Sizes of messages in the short form.
 pub const QUICK_SIZES: [&str; 2] = ["64", "1K"];
 
-/// What is compared with what, as far as both are measured.
+/// The compared pairs of candidates, if both are measured.
 const COMPARISONS: [(&str, &str); 10] = [
     ("ethom", "kernel-veth"),
     ("ethos", "kernel-veth"),
@@ -23,7 +23,7 @@ const COMPARISONS: [(&str, &str); 10] = [
     ("kernel-to-toehold-9000", "kernel-to-kernel-9000"),
 ];
 
-/// What is wanted of which ratio.
+/// The targets of ratios.
 const WANTED: [(&str, &str, Limit); 10] = [
     (
         "latency_64B/ethom/kernel-veth",
@@ -114,7 +114,7 @@ mod tests {
     use crate::testbed;
 
     #[test]
-    fn all_interfaces_make_a_plan_in_which_what_is_wanted_is_measured() {
+    fn plan_of_all_interfaces_measures_all_targets() {
         let names = testbed::ETHERNETS
             .iter()
             .map(|candidate| candidate.name.to_owned());

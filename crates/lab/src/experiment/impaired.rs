@@ -3,17 +3,17 @@
 use super::{Comparison, Limit, Options, Plan, Wanted};
 use crate::workload::{Cell, Faults, Workload};
 
-/// Of what the kernel's TCP gets from the kernel's, this much at least.
+/// The least share of the kernel-to-kernel rate that a pair with Toehold's TCP must reach.
 const WANTED: f64 = 0.8;
 
-/// What is compared with what, as far as both are measured.
+/// The compared pairs of candidates, if both are measured.
 const COMPARISONS: [(&str, &str); 2] = [
     ("toehold-to-kernel", "kernel-to-kernel"),
     ("kernel-to-toehold", "kernel-to-kernel"),
 ];
 
-/// Loss in a thousand frames, and delay in milliseconds, of the paths; those of the short
-/// form first.
+/// Loss in a thousand frames, and delay in milliseconds, of the paths. Those of the short form come
+/// first.
 const PATHS: [(u16, u16); 7] = [(10, 20), (0, 200), (1, 20), (30, 5), (100, 5), (10, 0), (1, 200)];
 const QUICK_PATHS: usize = 2;
 
@@ -82,7 +82,7 @@ mod tests {
     use crate::testbed;
 
     #[test]
-    fn every_path_makes_a_plan_in_which_both_directions_are_judged() {
+    fn plan_of_every_path_has_targets_for_both_directions() {
         for quick in [false, true] {
             let names = testbed::MIXED.iter().map(|candidate| candidate.name.to_owned());
             let plan = plan(

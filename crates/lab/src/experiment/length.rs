@@ -1,4 +1,4 @@
-//! About how long a plan takes.
+//! The approximate duration of a plan.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use super::Plan;
 use crate::testbed::Candidate;
 use crate::workload::Cell;
 
-/// What a measurement takes besides its traffic: to listen, connect, say what was counted.
+/// Overhead of a measurement: to listen, connect and report counts.
 const STEP: Duration = Duration::from_millis(15);
 
-/// What it takes to start a candidate's processes, once a round.
+/// Time to start a candidate's processes, once a round.
 const START: Duration = Duration::from_millis(150);
 
-/// What each of several clients adds to that, in each of their cells.
+/// Overhead of each of several clients, in each of their cells.
 const CLIENT: Duration = Duration::from_millis(60);
 
-/// What programs of others add to that, with the nodes or namespaces that each cell has for itself.
+/// Overhead of unmodified programs, with the nodes or namespaces that each cell creates.
 const PROGRAMS: Duration = Duration::from_millis(600);
 
 impl Plan {
-    /// About how long it takes if every cell is sure after the rounds that the plan has.
+    /// The approximate duration if every cell is certain after the plan's rounds.
     pub fn length(&self, known: &[Candidate]) -> Duration {
         let candidates = known
             .iter()

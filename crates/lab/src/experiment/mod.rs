@@ -1,4 +1,4 @@
-//! What is measured: experiments as plans, and plans as data.
+//! Experiments as plans, and plans as data.
 
 mod between;
 pub mod builtin;
@@ -36,35 +36,35 @@ pub const MAX_ROUNDS: u32 = 1000;
 /// Most clients of a server, streams, or pairs.
 pub const MOST_OF_A_KIND: u64 = 64;
 
-/// Everything that decides what a run does. It is kept with the samples.
+/// All parameters of a run. The plan is saved with the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Name of the experiment: letters, digits and dashes, and a slash behind the name of a
-    /// paper. Results are filed under it.
+    /// Name of the experiment: letters, digits and dashes, and a slash behind the name of a paper.
+    /// Results are filed under it.
     pub experiment: String,
-    /// What it shows, in a line.
+    /// The subject of the experiment, in a line.
     pub title: String,
-    /// What the two sides do, and over what.
+    /// The workloads of the two sides, and their paths.
     pub cells: Vec<Cell>,
     /// Names of the candidates, in the order of the report's columns.
     pub candidates: Vec<String>,
-    /// Which ratios are reported, those that matter first.
+    /// The reported ratios, the most important ones first.
     pub comparisons: Vec<Comparison>,
-    /// Which parts of figures it is about besides the main ones: `share_server`.
+    /// The parts of figures to show besides the main ones, such as `share_server`.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub show: Vec<String>,
-    /// What some of the figures should be.
+    /// Targets of figures.
     #[serde(default)]
     pub wanted: Vec<Wanted>,
-    /// The paper's figure that is reproduced, if one is.
+    /// The reproduced figure of a paper, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paper: Option<Paper>,
-    /// How often everything is measured.
+    /// Number of rounds.
     pub rounds: u32,
-    /// When that is not enough.
+    /// The rule for further rounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stop: Option<StopRule>,
-    /// Decides the order within each round.
+    /// Determines the order within each round.
     pub seed: u64,
     /// How each measurement is taken.
     pub settings: Settings,
@@ -73,14 +73,14 @@ pub struct Plan {
 /// A ratio to report: the candidate's figure divided by the baseline's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Whose figure is the numerator.
+    /// The candidate in the numerator.
     pub candidate: String,
-    /// Whose figure is the denominator.
+    /// The candidate in the denominator.
     pub baseline: String,
 }
 
 impl Comparison {
-    /// Those of all pairs, candidate and baseline, of which both are measured.
+    /// The comparisons of `pairs`, candidate and baseline, in which both are measured.
     fn among(candidates: &[String], pairs: &[(&str, &str)]) -> Vec<Comparison> {
         let present = |name: &str| candidates.iter().any(|candidate| candidate == name);
         pairs
@@ -94,55 +94,54 @@ impl Comparison {
     }
 }
 
-/// Cells that are still unsure after all rounds are measured in more of them.
+/// Adds rounds for cells that are uncertain after all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StopRule {
-    /// A cell is sure if half the width of each of its main ratios' intervals is at most this
-    /// share of the ratio; without comparisons, of its main figures.
+    /// A cell is certain if the interval of each of its main ratios has at most this half-width, as
+    /// a share of the ratio. Without comparisons, its main figures count.
     pub half_width: f64,
-    /// Rounds after which nothing more is measured, sure or not.
+    /// Most rounds, even for uncertain cells.
     pub most_rounds: u32,
 }
 
 /// How each measurement is taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Traffic before anything counts, in milliseconds.
+    /// Duration of traffic before the measurement, in milliseconds.
     pub warm_up_ms: u64,
-    /// Traffic that counts, in milliseconds.
+    /// Duration of the measured traffic, in milliseconds.
     pub span_ms: u64,
-    /// How long a measurement may take beyond that before it is given up, in
-    /// milliseconds.
+    /// Additional time before a measurement is given up, in milliseconds.
     pub patience_ms: u64,
     /// The cores of the server's and the client's process.
     pub cores: [usize; 2],
     /// Congestion control of the kernel's sockets, set on each (`TCP_CONGESTION`).
     pub congestion: String,
-    /// The log that clients of web servers follow where they follow the World Cup's
+    /// The log for clients of web servers that follow the World Cup's trace
     /// ([`crate::workload::Trace`]).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<PathBuf>,
-    /// The machine of the servers' processes of candidates between two machines.
+    /// The machine of the servers, for candidates between two machines.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub far: Option<Far>,
 }
 
 impl Plan {
-    /// Whether all that is measured has one process, without another side.
+    /// Whether every workload has one process, without another side.
     pub fn is_alone(&self) -> bool {
         self.cells.iter().all(|cell| cell.workload.is_alone())
     }
 
-    /// Whether its sides run on every core that this process may: neither has one of its own.
+    /// Whether its sides run on every core of this process, without a core of their own.
     pub fn is_spread(&self) -> bool {
         self.cells.iter().all(|cell| cell.workload.is_of_workers())
     }
 
-    /// The same with a log of the World Cup's site in place of synthetic traces.
+    /// The plan with a log of the World Cup's site in place of synthetic traces.
     ///
     /// # Errors
     ///
-    /// If it is none ([`crate::programs::web::check_trace`]).
+    /// If the file is no such log ([`crate::programs::web::check_trace`]).
     pub fn following(mut self, log: &Path) -> io::Result<Plan> {
         web::check_trace(log)?;
         for cell in &mut self.cells {
@@ -159,8 +158,8 @@ impl Plan {
         Ok(self)
     }
 
-    /// The order of one round: indices of cell and candidate. Candidates follow
-    /// one another directly on each cell, because the machine's speed drifts.
+    /// The order of one round: indices of cell and candidate. The candidates of a cell follow one
+    /// another directly, because the machine's speed drifts.
     pub fn order(&self, round: u32) -> Vec<(usize, usize)> {
         let mut random = fastrand::Rng::with_seed(self.seed.wrapping_add(u64::from(round) << 32));
         let mut cells = (0..self.cells.len()).collect::<Vec<_>>();

@@ -1,9 +1,9 @@
-//! What a person may choose of an experiment whose plan is made by this program.
+//! The user's choices for an experiment whose plan this program makes.
 
 use super::Settings;
 use crate::size::Size;
 
-/// Sizes, candidates, and how often and how each is measured.
+/// Sizes, candidates, and how, and how often, each is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Sizes of messages.
@@ -12,7 +12,7 @@ pub struct Options {
     pub candidates: Vec<String>,
     /// Rounds.
     pub rounds: u32,
-    /// Decides the order.
+    /// Determines the order.
     pub seed: u64,
     /// How each measurement is taken.
     pub settings: Settings,

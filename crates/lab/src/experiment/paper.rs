@@ -1,55 +1,56 @@
-//! What a paper says about what is measured.
+//! Statements of papers about measured figures.
 
 use serde::{Deserialize, Serialize};
 
-/// A figure of a paper, and what the paper says about it.
+/// A figure of a paper, with the paper's statements about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Paper {
-    /// Where it is: `section 4.1.1, figure 3`.
+    /// Its place in the paper: `section 4.1.1, figure 3`.
     pub section: String,
-    /// What it says, in numbers or as a trend.
+    /// The statements, as numbers or trends.
     #[serde(default)]
     pub says: Vec<Said>,
 }
 
-/// One thing that a paper says: in its own words, and in ours as far as it can be put beside
-/// a figure of ours.
+/// One statement of a paper: in its own words, and as a comparison with a measured figure if
+/// possible.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Said {
     /// In the paper's terms: `8.9 µs against 10.37 µs, 14.2 % less`.
     pub text: String,
-    /// What of ours stands beside it: a ratio, such as `latency_1B/adaptive/kernel-veth`, or a
-    /// candidate's figure, such as `stream_64K/adaptive`. None beside a trend that cannot be put so.
+    /// The measured figure that corresponds: a ratio, such as `latency_1B/adaptive/kernel-veth`, or
+    /// a candidate's figure, such as `stream_64K/adaptive`. `None` for a trend without a
+    /// corresponding figure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<String>,
-    /// Of a trend, the figure that that one is less or more than.
+    /// For a trend, the figure that `figure` is compared with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub than: Option<String>,
-    /// Which of both it is.
+    /// For a trend, its direction.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub is: Option<Trend>,
-    /// The paper's value of that.
+    /// The paper's value of the figure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<f64>,
-    /// Its unit.
+    /// The unit of the value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unit: Option<PaperUnit>,
 }
 
-/// What becomes of a figure elsewhere.
+/// The direction of a trend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trend {
-    /// It is less there.
+    /// The figure is less than the other.
     Less,
-    /// It is more there.
+    /// The figure is more than the other.
     More,
 }
 
 impl Trend {
-    /// In a word.
+    /// The direction as a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Less => "less",
@@ -58,10 +59,10 @@ impl Trend {
     }
 }
 
-/// Units that papers' values have.
+/// Units of papers' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PaperUnit {
-    /// Candidate's divided by the baseline's: 0.858 is 14.2 % less.
+    /// The candidate's figure divided by the baseline's: 0.858 is 14.2 % less.
     #[serde(rename = "ratio")]
     Ratio,
     /// Microseconds.
@@ -70,7 +71,7 @@ pub enum PaperUnit {
     /// 10⁹ bits a second.
     #[serde(rename = "Gb/s")]
     Gigabits,
-    /// Of a core, or of all cores if the text says so: 0.35 is 35 %.
+    /// Share of a core, or of all cores if the text says so: 0.35 is 35 %.
     #[serde(rename = "cores")]
     Cores,
     /// Events a second.
@@ -79,7 +80,7 @@ pub enum PaperUnit {
     /// Protocol control blocks.
     #[serde(rename = "PCBs")]
     Pcbs,
-    /// Of look-ups that a cache answers: 1.5 is 1.5 %.
+    /// Share of look-ups that a cache answers: 1.5 is 1.5 %.
     #[serde(rename = "%")]
     Percent,
 }

@@ -1,4 +1,4 @@
-//! `placement`: what it costs where a node's stack runs.
+//! `placement`: the costs of the placements of a node's stack.
 
 use toehold_node::Placement;
 
@@ -6,13 +6,13 @@ use super::{Comparison, Limit, Options, Plan, Wanted};
 use crate::size::SizeError;
 use crate::workload::{Cell, Workload};
 
-/// Sizes of messages in a ping-pong unless told otherwise.
+/// Default sizes of messages in a ping-pong.
 pub const SIZES: [&str; 3] = ["64", "1K", "64K"];
 
 /// The size of the short form.
 pub const QUICK_SIZES: [&str; 1] = ["64"];
 
-/// Kinds of workloads: what the names of their figures begin with.
+/// Kinds of workloads: the beginnings of their figures' names.
 pub const KINDS: [&str; 9] = [
     "latency",
     "wakeup",
@@ -25,8 +25,8 @@ pub const KINDS: [&str; 9] = [
     "pause",
 ];
 
-/// What is compared with what, as far as both are measured: attaching with having the
-/// stack for oneself, an engine with none, and everything with the kernel.
+/// The compared pairs of candidates, if both are measured. Attaching is compared with a private
+/// stack, an engine with none, and everything with the kernel.
 const COMPARISONS: [(&str, &str); 6] = [
     ("inline", "private"),
     ("adaptive", "inline"),
@@ -36,12 +36,12 @@ const COMPARISONS: [(&str, &str); 6] = [
     ("engine", "kernel-veth"),
 ];
 
-/// How thoroughly what is not a matter of rounds and spans is measured.
+/// The depth of measurements without rounds and spans.
 #[derive(Debug, Clone, Copy)]
 pub struct Depth {
     /// Messages that arrive while their receiver computes.
     acknowledgements: u32,
-    /// How long nothing happens.
+    /// Idle time, in milliseconds.
     idle_ms: u64,
     /// Sizes of writes to a receiver that shares its core with a computing loop.
     availability: &'static [&'static str],
@@ -50,7 +50,7 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// All of it.
+    /// The full depth.
     pub const FULL: Self = Self {
         acknowledgements: 100,
         idle_ms: 2000,
@@ -69,10 +69,10 @@ impl Depth {
 /// Pairs of nodes that share two cores.
 const CROWD: u8 = 8;
 
-/// What they send.
+/// The size of their messages.
 const CROWD_SIZE: &str = "64";
 
-/// What is wanted of which figure; of the figures of all placements, where it ends in a slash.
+/// The targets of figures; a name that ends in a slash covers all placements.
 const WANTED: [(&str, &str, Limit); 6] = [
     (
         "ack_ms/adaptive",
@@ -94,8 +94,9 @@ const WANTED: [(&str, &str, Limit); 6] = [
     ),
 ];
 
-/// The plan: each size as ping-pong, a wake-up, a bulk stream, connections; what it takes
-/// to acknowledge, to be idle, to be many, to leave the core to others, and to change.
+/// The plan: each size as ping-pong, a wake-up, a bulk stream, and connections. Then the costs of
+/// acknowledgements, of idle nodes, of many nodes, of sharing a core, and of changing the
+/// placement.
 pub fn plan(options: Options, depth: &Depth) -> Result<Plan, SizeError> {
     let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
     let idle = |pairs| Workload::Idle {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn all_placements_make_a_plan_with_every_comparison() {
+    fn plan_of_all_placements_has_every_comparison() {
         let names = testbed::PLACEMENTS.iter().map(|candidate| candidate.name);
         let plan = plan_of(names.map(str::to_owned).collect());
         assert_eq!(plan.check(testbed::PLACEMENTS), Ok(()));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compared_with_what_is_not_measured() {
+    fn comparison_with_unmeasured_candidate_is_omitted() {
         let plan = plan_of(vec!["private".into(), "adaptive".into(), "kernel-veth".into()]);
         let [only] = &plan.comparisons[..] else {
             panic!("{:?}", plan.comparisons);

@@ -1,15 +1,15 @@
-//! `sockets`: what a program sees through a stream socket, stack beside stack.
+//! `sockets`: stream sockets as a program sees them, for several stacks.
 
 use super::{Comparison, Options, Plan};
 use crate::workload::{Cell, Workload};
 
-/// Sizes of messages measured unless told otherwise.
+/// Default sizes of messages.
 pub const SIZES: [&str; 10] = ["1", "16", "64", "256", "1K", "4K", "16K", "64K", "256K", "1M"];
 
-/// Sizes of messages measured in the short form.
+/// Sizes of messages in the short form.
 pub const QUICK_SIZES: [&str; 3] = ["64", "1K", "64K"];
 
-/// What everything is compared with; without it, the first candidate that is left.
+/// The baseline of all comparisons; without it, the first remaining candidate.
 const USUAL_BASELINE: &str = "kernel-veth";
 
 /// The plan: each size as ping-pong and as stream, a bulk stream, connections.
@@ -37,7 +37,7 @@ pub fn plan(options: Options) -> Plan {
     }
 }
 
-/// Toehold against everything, then everything else against the kernel.
+/// Compares Toehold with everything, then everything else with the kernel.
 fn comparisons(candidates: &[String]) -> Vec<Comparison> {
     let subject = "toehold";
     let present = |name: &str| candidates.iter().any(|candidate| candidate == name);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn toehold_is_compared_with_everything_and_the_rest_with_the_kernel() {
+    fn comparisons_are_toehold_with_all_and_others_with_kernel() {
         let text = |candidates: &[&str]| {
             let comparisons = comparisons(&names(candidates));
             comparisons
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn default_sizes_are_sizes() {
+    fn default_sizes_parse() {
         for text in SIZES.iter().chain(&QUICK_SIZES) {
             text.parse::<Size>().unwrap();
         }

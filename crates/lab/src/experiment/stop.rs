@@ -1,4 +1,4 @@
-//! When a cell has been measured often enough.
+//! Decides when a cell has been measured often enough.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::samples::Sample;
 use crate::statistics::Estimate;
 
 impl Plan {
-    /// Rounds after which nothing more is measured.
+    /// Most rounds of the plan.
     pub fn most_rounds(&self) -> u32 {
         self.stop
             .map_or(self.rounds, |stop| stop.most_rounds.max(self.rounds))
     }
 
-    /// Which cells are measured in a round, given the samples of those before it.
+    /// The cells to measure in a round, given the samples of earlier rounds.
     pub(crate) fn wanted_in(&self, round: u32, samples: &[Sample]) -> Vec<bool> {
         let Some(rule) = self.stop.filter(|_| round >= self.rounds) else {
             return vec![round < self.rounds; self.cells.len()];
@@ -73,7 +73,7 @@ mod tests {
         Sample::of_test(round, candidate, cell, Outcome::of_both(side))
     }
 
-    /// Both candidates change alike; at one size the ratio does too.
+    /// Both candidates change alike; at one size the ratio changes too.
     fn samples(plan: &Plan, rounds: u32) -> Vec<Sample> {
         let rounds = 0..rounds;
         let of_round = |round: u32| {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_cells_whose_ratios_are_unsure_are_measured_again() {
+    fn only_cells_with_uncertain_ratios_are_measured_again() {
         let plan = plan();
         assert_eq!(plan.most_rounds(), 5);
         assert_eq!(
@@ -100,12 +100,13 @@ mod tests {
         );
         let samples = samples(&plan, 4);
         assert_eq!(plan.wanted_in(3, &samples), [false, true]);
-        // What a later round found does not matter: an interrupted run goes on as it would have.
+        // Samples of later rounds do not matter: an interrupted run resumes as it would have
+        // continued.
         assert_eq!(plan.wanted_in(3, &samples), plan.wanted_in(3, &samples[..12]));
     }
 
     #[test]
-    fn without_comparisons_the_figures_have_to_be_sure() {
+    fn figures_without_comparisons_must_be_certain() {
         let mut plan = plan();
         plan.comparisons.clear();
         let samples = samples(&plan, 3);
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_measured_is_not_tried_again() {
+    fn unmeasurable_cell_is_not_tried_again() {
         assert_eq!(plan().wanted_in(3, &[]), [false, false]);
     }
 

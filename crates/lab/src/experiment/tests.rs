@@ -38,13 +38,13 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn a_plan_survives_being_written_down() {
+fn plan_round_trips_through_json() {
     let text = serde_json::to_string(&plan()).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan());
 }
 
 #[test]
-fn every_round_has_everything_once_and_a_seed_decides_the_order() {
+fn round_has_each_cell_once_in_order_of_seed() {
     let plan = plan();
     let mut orders = Vec::new();
     for round in 0..plan.rounds {
@@ -75,7 +75,7 @@ fn every_round_has_everything_once_and_a_seed_decides_the_order() {
 }
 
 #[test]
-fn a_plan_that_cannot_be_run_says_why() {
+fn invalid_plan_is_explained() {
     let check = |change: fn(&mut Plan)| {
         let mut plan = plan();
         change(&mut plan);
@@ -102,7 +102,7 @@ fn a_plan_that_cannot_be_run_says_why() {
 }
 
 #[test]
-fn a_plan_follows_a_log_in_place_of_synthetic_traces() {
+fn plan_with_log_replaces_synthetic_traces() {
     let alpha = 0.9.try_into().unwrap();
     let (server, clients, trace) = (WebServer::Nginx, 2, Trace::Synthetic);
     let zipf = |trace| Workload::WebZipf {

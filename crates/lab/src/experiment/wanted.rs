@@ -1,4 +1,4 @@
-//! What figures should be: bounds that are part of a plan, and what a run says to them.
+//! Targets of figures: bounds that are part of a plan, and a run's verdict on them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,40 +7,40 @@ use crate::statistics::Estimate;
 /// A bound of one figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Its name among the report's ratios, such as `ack_ms/adaptive`.
+    /// The figure's name among the report's ratios, such as `ack_ms/adaptive`.
     pub figure: String,
-    /// What it is, for people.
+    /// A description for people.
     pub about: String,
     /// The bound.
     #[serde(flatten)]
     pub limit: Limit,
 }
 
-/// Which way a figure is bounded.
+/// The direction of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// From above.
+    /// An upper bound.
     AtMost(f64),
-    /// From below.
+    /// A lower bound.
     AtLeast(f64),
 }
 
-/// What a run says to a bound.
+/// A run's verdict on a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of the interval is within it.
+    /// The whole interval is within the bound.
     Met,
-    /// The median is within it, but not all of the interval.
+    /// The median is within the bound, but not the whole interval.
     Probably,
-    /// The median is beyond it, but not all of the interval.
+    /// The median is beyond the bound, but not the whole interval.
     ProbablyNot,
-    /// All of the interval is beyond it.
+    /// The whole interval is beyond the bound.
     Missed,
 }
 
 impl Limit {
-    /// Whether a figure is within it, and how sure that is.
+    /// Whether a figure is within the bound, and with which certainty.
     pub fn judge(self, figure: &Estimate) -> Verdict {
         let within = |value: f64| match self {
             Self::AtMost(limit) => value <= limit,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_across_the_bound_decides_nothing() {
+    fn interval_across_bound_is_undecided() {
         let figure = |low, median, high| Estimate {
             median,
             low,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_can_be_read_by_others() {
+    fn bounds_have_stable_json() {
         let wanted = Wanted {
             figure: "ack_ms/adaptive".into(),
             about: "so".into(),

@@ -1,24 +1,24 @@
-//! `workers`: programs with several workers, each with its clients, over all that may carry them.
+//! `workers`: programs with several workers, each with its clients, over all candidates.
 
 use super::{Comparison, Options, Plan};
 use crate::testbed::{self, Candidate};
 use crate::workload::{Cell, MeasuredProgram, Workload};
 
-/// What is gone through.
+/// The factors of the plan.
 #[derive(Debug, Clone)]
 pub struct Factors {
     /// The programs.
     pub programs: Vec<MeasuredProgram>,
-    /// How many workers each has, as far as it has some to choose.
+    /// The numbers of workers, for programs that have a choice.
     pub workers: Vec<u8>,
-    /// How many clients.
+    /// The numbers of clients.
     pub clients: Vec<u8>,
-    /// How many busy loops beside them.
+    /// The numbers of busy loops that run at the same time.
     pub loops: Vec<u8>,
 }
 
 impl Factors {
-    /// What is gone through unless a person says otherwise.
+    /// The default factors.
     pub fn usual() -> Self {
         Self {
             programs: MeasuredProgram::all().collect(),
@@ -28,7 +28,7 @@ impl Factors {
         }
     }
 
-    /// What the short form goes through.
+    /// The factors of the short form.
     pub fn quick() -> Self {
         Self {
             workers: vec![2],
@@ -38,7 +38,7 @@ impl Factors {
         }
     }
 
-    /// Every combination, each once.
+    /// Every combination of the factors, each once.
     fn cells(&self) -> Vec<Cell> {
         let mut cells: Vec<Cell> = Vec::new();
         for &program in &self.programs {
@@ -68,7 +68,8 @@ impl Factors {
     }
 }
 
-/// The plan; everything is compared with the kernel's loopback. Options' sizes mean nothing here.
+/// The plan; everything is compared with the kernel's loopback. It ignores the sizes in the
+/// options.
 pub fn plan(options: Options, factors: &Factors) -> Plan {
     let others = testbed::WORKERS.iter().map(|Candidate { name, .. }| *name);
     let pairs: Vec<_> = others
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_compared_with_the_kernels_loopback() {
+    fn all_candidates_are_compared_with_kernel_loopback() {
         let plan = plan_of(&Factors::usual());
         assert_eq!(plan.check(testbed::ALL), Ok(()));
         let of = |it: &Comparison| format!("{}/{}", it.candidate, it.baseline);

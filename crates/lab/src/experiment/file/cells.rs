@@ -8,10 +8,10 @@ use crate::experiment::PlanError;
 use crate::testbed;
 use crate::workload::KINDS;
 
-/// Fields that every workload has.
+/// Fields of every workload.
 const COMMON: [&str; 3] = ["kind", "mtu", "quick"];
 
-/// What is written of a cell.
+/// The written fields of a cell.
 type Fields = serde_json::Map<String, serde_json::Value>;
 
 /// Most cells of a plan: more could not be measured in a day.
@@ -71,7 +71,7 @@ pub(super) fn of(
     Ok(cells)
 }
 
-/// Whether a cell can be measured beside those before it, and by whom.
+/// Whether a cell differs from those before it, and can be measured by a candidate.
 fn check(cell: &Cell, before: &[Cell], candidates: &[String]) -> Result<(), String> {
     cell.check().map_err(|error| error.to_string())?;
     if before.iter().any(|other| other.name() == cell.name()) {
@@ -98,8 +98,8 @@ fn kind(workload: &Spanned<Values>, reader: &Reader<'_>) -> Result<String, PlanF
     }
 }
 
-/// What a workload has of a field: its own, or else the factor's, in the short form the short
-/// form's.
+/// The value of a workload's field: its own, otherwise the factor's. In the short form, that of the
+/// short form.
 fn value<'a>(
     content: &'a Content,
     fields: &'a Values,
@@ -149,7 +149,7 @@ fn cell(fields: &Fields) -> Result<Cell, String> {
     serde_json::from_value(fields.clone().into()).map_err(|error| error.to_string())
 }
 
-/// Where the field is that an error is about: with that one alone, it is the same.
+/// The field that an error is about: with this field alone, the error is the same.
 fn at_fault<'a>(
     fields: &Fields,
     values: &[(&str, &'a Spanned<Value>)],
@@ -179,7 +179,7 @@ fn json(name: &str, value: &Value) -> Option<serde_json::Value> {
     }
 }
 
-/// A factor that nothing takes is a mistake.
+/// A factor that no workload takes is a mistake.
 fn unused(content: &Content, reader: &Reader<'_>) -> Result<(), PlanFileError> {
     let kinds = content
         .workload

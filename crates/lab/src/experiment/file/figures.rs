@@ -1,11 +1,11 @@
-//! What is to be shown, and what a paper says, are figures that the plan measures.
+//! Checks that the shown figures, and those of the paper, are figures that the plan measures.
 
 use std::collections::BTreeSet;
 
 use super::{Cell, Content, Plan, PlanFileError, Reader};
 use crate::samples::Side;
 
-/// An error for whatever is not measured, or stands beside half of something.
+/// Returns an error for a figure that is not measured, or a paper's entry that is incomplete.
 pub(super) fn check(content: &Content, plan: &Plan, reader: &Reader<'_>) -> Result<(), PlanFileError> {
     let nothing = Side::default();
     let metrics_of = |cell: &Cell| cell.metrics(&nothing, &nothing);

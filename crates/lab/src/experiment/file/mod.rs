@@ -1,8 +1,8 @@
-//! Plans as files: TOML that a person writes, into plans that can be carried out.
+//! Plan files: converts TOML into plans that can be carried out.
 //!
-//! A file has factors, each with the values that are gone through, and workloads, each of
-//! which is measured at every combination of the factors that it takes. `docs/experiments.md`
-//! describes the format. Whatever is wrong is found here, and said with its line.
+//! A file has factors, each with a list of values, and workloads. Each workload is measured at
+//! every combination of the factors that it takes. `docs/experiments.md` describes the format. All
+//! mistakes are found here, and reported with their line.
 
 mod cells;
 mod figures;
@@ -22,7 +22,7 @@ type Values = BTreeMap<String, Spanned<Value>>;
 /// Names of candidates.
 type Names = Spanned<Vec<Spanned<String>>>;
 
-/// What is wrong with a file.
+/// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}: {reason}")]
 pub struct PlanFileError {
@@ -30,21 +30,21 @@ pub struct PlanFileError {
     pub origin: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, and what to do about it.
+    /// The mistake, and what to do about it.
     pub reason: String,
 }
 
-/// A file that makes sense: both plans it stands for.
+/// A valid file: both plans it stands for.
 #[derive(Debug, Clone)]
 pub struct PlanFile {
-    /// What it shows and how to read it, for people.
+    /// What the plan shows and how to read it, for people.
     pub about: String,
     full: Plan,
     quick: Plan,
 }
 
 impl PlanFile {
-    /// Of the text of a file; `origin` is what people call that.
+    /// Parses the text of a file; `origin` is its name in messages.
     pub fn parse(origin: &str, text: &str) -> Result<Self, PlanFileError> {
         let reader = Reader { origin, text };
         let content: Content = toml::from_str(text).map_err(|error| {
@@ -75,7 +75,7 @@ impl PlanFile {
     }
 }
 
-/// What the file says, before it is known to make sense.
+/// The contents of the file, before they are checked.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Content {
@@ -98,7 +98,7 @@ struct Content {
     wanted: Vec<Wanted>,
 }
 
-/// How each measurement is taken, and how often.
+/// How, and how often, measurements are taken.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Measure {
@@ -111,7 +111,7 @@ struct Measure {
     congestion: Option<String>,
 }
 
-/// What is different in the short form.
+/// The differences of the short form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Quick {
@@ -129,7 +129,7 @@ struct PaperTable {
     says: Vec<Spanned<Said>>,
 }
 
-/// Knows which line a place is in.
+/// Maps places in the file to lines.
 struct Reader<'a> {
     origin: &'a str,
     text: &'a str,
@@ -198,7 +198,7 @@ impl Content {
         Ok(plan)
     }
 
-    /// Those of which both are measured.
+    /// The comparisons whose candidates are both measured.
     fn comparisons(
         &self,
         measured: &[String],
@@ -241,7 +241,7 @@ impl Content {
     }
 }
 
-/// What is wrong with a value, without names of the program's own types.
+/// The mistake in a value, without names of the program's own types.
 fn plain(error: &str) -> String {
     const TYPES: [(&str, &str); 6] = [
         ("expected u8", "expected a whole number from 0 to 255"),
@@ -255,7 +255,7 @@ fn plain(error: &str) -> String {
     TYPES.into_iter().fold(error.to_owned(), one)
 }
 
-/// Names of candidates that there are, each once, and one at least.
+/// Checks that the candidates exist, that each occurs once, and that there is at least one.
 fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileError> {
     if names.get_ref().is_empty() {
         let reason =
@@ -279,7 +279,7 @@ fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileErro
 }
 
 impl Measure {
-    /// The same with what the short form says instead. It has no rounds but its own.
+    /// The settings with those of the short form in place. It has no rounds but its own.
     fn quickened(self, quick: &Self) -> Self {
         let quick = quick.clone();
         Self {

@@ -64,7 +64,7 @@ fn workloads_are_measured_at_every_combination_of_their_factors() {
 }
 
 #[test]
-fn the_short_form_has_what_is_its_own() {
+fn short_form_has_its_own_settings() {
     let file = PlanFile::parse("small.toml", SMALL).unwrap();
     let plan = file.plan(true, 3, [0, 1]);
     assert_eq!(names(&plan), ["latency_1K_mtu1500", "latency_1K_mtu9000"]);
@@ -72,7 +72,7 @@ fn the_short_form_has_what_is_its_own() {
     assert_eq!((plan.rounds, plan.settings.span_ms, plan.stop), (5, 5, None));
 }
 
-/// What is said of the file with one thing replaced.
+/// The message for the file with one thing replaced.
 fn mistake(right: &str, wrong: &str) -> String {
     assert!(SMALL.contains(right), "{right}");
     let text = SMALL.replacen(right, wrong, 1);
@@ -80,7 +80,7 @@ fn mistake(right: &str, wrong: &str) -> String {
 }
 
 #[test]
-fn mistakes_are_said_with_their_line() {
+fn mistakes_are_reported_with_their_line() {
     for (right, wrong, said) in [
         (
             "9000]",
@@ -269,7 +269,7 @@ fn every_kind_can_be_written_with_its_fields() {
 }
 
 #[test]
-fn workers_are_those_that_their_program_has() {
+fn workers_without_choice_are_refused() {
     let text = "name = \"t\"\ntitle = \"t\"\ncandidates = [\"toehold\", \"unix\"]\n[[workload]]\nkind = \"workers\"\n\
         program = \"nginx-short\"\nworkers = 4\nclients = 16\nloops = 2\n";
     let cell = PlanFile::parse("t", text).unwrap().plan(false, 0, [0, 1]).cells[0];
@@ -307,7 +307,7 @@ fn workers_are_those_that_their_program_has() {
 }
 
 #[test]
-fn a_web_server_that_nobody_knows_is_a_mistake() {
+fn unknown_web_server_is_a_mistake() {
     let text = "name = \"t\"\ntitle = \"t\"\ncandidates = [\"inline\"]\n[[workload]]\nkind = \"web\"\n\
         clients = 2\nsize = \"1K\"\nserver = \"gopher\"\n";
     let error = PlanFile::parse("t", text).unwrap_err().to_string();
@@ -323,7 +323,7 @@ fn a_web_server_that_nobody_knows_is_a_mistake() {
 }
 
 #[test]
-fn a_value_that_makes_no_sense_is_said_with_its_own_line() {
+fn invalid_value_is_reported_with_its_line() {
     let text = "name = \"t\"\ntitle = \"t\"\ncandidates = [\"model\"]\n[[workload]]\nkind = \"look-up\"\n\
         users = [500, 2000]\nresponse-ms = 200\nstrategy = [\"bsd\", \"sequent:19\"]\nlookups = 100\n";
     for (right, wrong, said) in [
