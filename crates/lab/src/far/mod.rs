@@ -1,8 +1,8 @@
-//! Another machine, on which servers' processes run: a command there, started by `ssh`, that
-//! passes on what the runner and a side of a measurement say to one another.
+//! Another machine with the servers' processes. `ssh` starts a command there, which forwards the
+//! messages between the runner and a side of a measurement.
 //!
-//! The path of the traffic is not `ssh`'s. It is the network between the two machines, by their
-//! addresses.
+//! The measured traffic does not go through `ssh`. It uses the network between the two machines, by
+//! their addresses.
 
 mod relay;
 
@@ -19,16 +19,16 @@ pub use relay::relay;
 /// The hidden command of the far machine's `toehold`.
 pub const NAME: &str = "lab-far";
 
-/// What it is asked to say about its machine with.
+/// The argument that asks for facts about the machine.
 pub const ABOUT: &str = "--about";
 
-/// What shells say of a program that they do not find.
+/// Exit status of a shell that does not find a program.
 const NOT_FOUND: i32 = 127;
 
-/// What `ssh` says when it has not come to the command.
+/// Exit status of `ssh` without a connection.
 const NOT_REACHED: i32 = 255;
 
-/// No questions that nobody would answer; a machine that is gone is found out within 15 s.
+/// Suppresses prompts, which no user would answer; a machine that is gone is detected within 15 s.
 const OPTIONS: [&str; 9] = [
     "-T",
     "-o",
@@ -41,16 +41,16 @@ const OPTIONS: [&str; 9] = [
     "ServerAliveCountMax=3",
 ];
 
-/// Which machine it is, and how it is reached.
+/// The machine, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Far {
-    /// As `ssh` knows it: `USER@HOST`, or a name in its configuration.
+    /// The name for `ssh`: `USER@HOST`, or a name in its configuration.
     pub host: String,
-    /// The `ssh` command, with options of its own: words with spaces between them.
+    /// The `ssh` command with its options: words separated by spaces.
     pub ssh: String,
     /// The `toehold` command there, as the shell there finds it.
     pub toehold: String,
-    /// Where this machine reaches it, if that is not where `ssh` does.
+    /// The address for the measured traffic, if it differs from that of `ssh`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<Ipv4Addr>,
 }
@@ -58,31 +58,31 @@ pub struct Far {
 /// A machine that was reached, and has the same build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Met {
-    /// What it is.
+    /// Facts about the machine.
     pub host: Host,
-    /// Between which addresses there is traffic.
+    /// The addresses of the traffic.
     pub path: Path,
 }
 
 /// The addresses of two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
-    /// Of the server's.
+    /// The server's address.
     pub server: Ipv4Addr,
-    /// Of the clients'.
+    /// The clients' address.
     pub client: Ipv4Addr,
 }
 
-/// What a machine says of itself.
+/// A machine's facts about itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct About {
     host: Host,
-    /// Where it was reached, as it knows itself.
+    /// The address at which it was reached, from its own view.
     reached: Option<IpAddr>,
 }
 
 impl About {
-    /// This one's, on which an `ssh` server has started this process.
+    /// The facts about this machine, on which an `ssh` server has started this process.
     pub fn this() -> Self {
         let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
         Self {
@@ -97,11 +97,11 @@ impl About {
 }
 
 impl Far {
-    /// Finds out whether the machine can be measured with.
+    /// Checks whether the machine can be used for measurements.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to do about it.
+    /// The problem, and what to do about it.
     pub fn meet(&self) -> Result<Met, String> {
         let (host, toehold) = (&self.host, quoted(&self.toehold));
         let asked = format!("{toehold} version --json && {toehold} {NAME} {ABOUT}");
@@ -153,7 +153,7 @@ impl Far {
         }
     }
 
-    /// Why it said nothing of use.
+    /// The reason for a missing answer.
     fn silence(&self, output: &Output) -> String {
         let Self { host, toehold, .. } = self;
         let error = String::from_utf8_lossy(&output.stderr);
@@ -171,7 +171,7 @@ impl Far {
         }
     }
 
-    /// What starts a side there, whose conversation is on standard input and output.
+    /// The launcher of a side there, whose messages are on standard input and output.
     pub(crate) fn launcher(&self) -> Launcher {
         let command = self.command(&format!("{} {NAME}", quoted(&self.toehold)));
         Launcher {
@@ -180,7 +180,7 @@ impl Far {
         }
     }
 
-    /// `line` for the shell there.
+    /// A command that runs `line` in the shell there.
     fn command(&self, line: &str) -> Command {
         let mut words = self.ssh.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or("ssh"));
@@ -189,8 +189,8 @@ impl Far {
     }
 }
 
-/// A path as one word for a shell, whatever is in it. A home directory in front of it is still the shell's to
-/// find.
+/// A path as one word for a shell, whatever it contains. The shell still expands a home directory
+/// at its beginning.
 fn quoted(path: &str) -> String {
     let end = match path.strip_prefix('~').and_then(|rest| rest.find('/')) {
         Some(user)
@@ -213,9 +213,9 @@ fn spoken(build: &Build) -> String {
     format!("{version} (commit {commit}{changed}, {profile})")
 }
 
-/// The address from which this machine sends to another one. Nothing is sent.
+/// The address from which this machine sends to another one. No packet is sent.
 fn own_address(other: Ipv4Addr) -> Option<Ipv4Addr> {
-    /// Any port will do.
+    /// Any port works.
     const PORT: u16 = 9;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((other, PORT)).ok()?;

@@ -1,4 +1,4 @@
-//! The far machine's end: a side of a measurement, and what is said to it and by it.
+//! The far machine's end: runs a side of a measurement and forwards its messages.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,9 +14,9 @@ use nix::unistd::Pid;
 use crate::keeper::Keeper;
 use crate::process::{EXIT_PATIENCE, Launcher};
 
-/// Starts a side, which has a directory of its own for the time that it runs, and passes on what
-/// comes on standard input to it and what it says to standard output. When standard input ends,
-/// however that comes about, the side is ended with all that it has started.
+/// Starts a side with a temporary directory of its own. Forwards standard input to it, and its
+/// messages to standard output. At the end of standard input, whatever the reason, ends the side
+/// with all processes it has started.
 ///
 /// # Errors
 ///
@@ -30,7 +30,7 @@ pub fn relay(launcher: &Launcher) -> io::Result<()> {
         .args(&launcher.arguments)
         .current_dir(&directory)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
-        // Standard output is for the conversation.
+        // Standard output carries messages only.
         .stdout(io::stderr())
         .process_group(0)
         .spawn()?;
@@ -39,31 +39,31 @@ pub fn relay(launcher: &Launcher) -> io::Result<()> {
     // The thread ends with the process at the latest.
     std::thread::spawn(move || {
         let _ = pass_on(io::stdin().lock(), &to_side);
-        // One that waits to be told something goes by itself, and sees to what it has started.
+        // A side that waits for a request ends by itself, and cleans up.
         let _ = to_side.shutdown(Shutdown::Write);
         std::thread::sleep(EXIT_PATIENCE);
-        // What waits for the side's answers sees their end.
+        // Readers of the side's answers see the end.
         let _ = to_side.shutdown(Shutdown::Both);
     });
-    // Whoever listened may be gone.
+    // The reader may be gone.
     let _ = pass_on(&ours, io::stdout().lock());
     Ok(())
 }
 
-/// A process that is ended with its group when it is dropped.
+/// A process that is ended with its group when this is dropped.
 struct Ends(Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
         if let Ok(group) = i32::try_from(self.0.id()) {
-            // There may be nobody left in it.
+            // The group may be empty.
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
         let _ = self.0.wait();
     }
 }
 
-/// Until there is nothing more. Nothing waits for more to come.
+/// Forwards bytes until the end. Each part is forwarded at once.
 fn pass_on(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
     let mut buffer = [0; 1 << 16];
     loop {

@@ -3,7 +3,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// A program in the place of `ssh`, which says what `script` does. The last of its words is what it was told to run.
+/// A program in place of `ssh` that runs `script`. The last of its words is the command for the far
+/// machine.
 struct Pretends {
     place: tempfile::TempDir,
 }
@@ -40,7 +41,7 @@ fn json(of: &impl Serialize) -> String {
     serde_json::to_string_pretty(of).unwrap()
 }
 
-/// Says both answers.
+/// Prints both answers.
 fn answers(build: &Build, reached: Option<&str>) -> String {
     let about = About {
         host: Host::read(),
@@ -50,7 +51,7 @@ fn answers(build: &Build, reached: Option<&str>) -> String {
 }
 
 #[test]
-fn a_machine_with_the_same_build_is_met() {
+fn machine_with_same_build_is_accepted() {
     let script = answers(&Build::this(), Some("127.0.0.1"));
     let pretends = Pretends::to(&format!("echo \"$*\" > \"$(dirname \"$0\")/asked\"\n{script}"));
     let met = pretends.far().meet().unwrap();
@@ -69,7 +70,7 @@ fn a_machine_with_the_same_build_is_met() {
 }
 
 #[test]
-fn an_address_that_was_said_goes_before_the_one_that_was_reached() {
+fn given_address_takes_precedence_over_reached_one() {
     let pretends = Pretends::to(&answers(&Build::this(), Some("::1")));
     let refusal = pretends.far().meet().unwrap_err();
     assert!(refusal.contains("--far-address"), "{refusal}");
@@ -79,13 +80,13 @@ fn an_address_that_was_said_goes_before_the_one_that_was_reached() {
 }
 
 #[test]
-fn another_build_is_refused_with_both() {
+fn other_build_is_refused_with_both_versions() {
     let mut other = Build::this();
     other.commit = "0123456789abcdef0123456789abcdef01234567".into();
     let refusal = Pretends::refusal(&answers(&other, Some("127.0.0.1")));
     assert!(refusal.contains("there has another build"), "{refusal}");
     assert!(refusal.contains("commit 0123456789ab"), "{refusal}");
-    // One that is older than measurements between machines.
+    // A build that is older than measurements between machines.
     let script = format!(
         "cat <<'END'\n{}\nEND\necho usage >&2; exit 2",
         json(&Build::this())
@@ -98,7 +99,7 @@ fn another_build_is_refused_with_both() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_said_with_what_ssh_says() {
+fn unreachable_machine_is_reported_with_message_of_ssh() {
     let refusal = Pretends::refusal("echo 'banner' >&2; echo 'ssh: no route' >&2; exit 255");
     assert_eq!(refusal, "cannot reach there: ssh: no route");
     let refusal = Pretends::refusal("echo 'sh: toehold: not found' >&2; exit 127");
@@ -115,7 +116,7 @@ fn what_cannot_be_reached_is_said_with_what_ssh_says() {
 }
 
 #[test]
-fn command_on_the_far_machine_is_one_word_to_its_shell() {
+fn far_command_is_one_word_to_its_shell() {
     for (path, expected) in [
         ("toehold", "'toehold'"),
         ("/opt/a b/toehold", "'/opt/a b/toehold'"),
