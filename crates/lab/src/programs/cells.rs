@@ -1,4 +1,4 @@
-//! Cells of plans whose sides are programs.
+//! Cells of plans whose sides are unmodified programs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::samples::Side;
 use crate::testbed::{KERNEL_LOOPBACK, KERNEL_VETH, Program, UNIX};
 use crate::workload::{Cell, Trace, WebServer, Workload};
 
-/// A candidate that programs are measured on.
+/// A candidate for programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct On<'a> {
     /// The kernel's stack over veth, or a placement of nodes' stacks.
@@ -25,19 +25,19 @@ pub(crate) struct On<'a> {
     pub(crate) settings: &'a Settings,
 }
 
-/// Candidates that are nodes as `toehold up` makes them, with what it is told besides. All other
-/// nodes are called after their placement.
+/// Candidates that are nodes with the defaults of `toehold up`, and its additional arguments. All
+/// other nodes are named after their placement.
 const NODES: &[(&str, &[&str])] = &[("toehold", &[])];
 
 impl On<'_> {
-    /// Whose stack it is, and where that runs.
+    /// The stack of the candidate, and its placement.
     pub(super) fn way(&self) -> (Way, Option<String>) {
         let way = way_of(self.candidate);
         let is_placed = way == Way::Toehold && !NODES.iter().any(|(name, _)| *name == self.candidate);
         (way, is_placed.then(|| self.candidate.to_owned()))
     }
 
-    /// What `toehold up` is told besides.
+    /// Additional arguments of `toehold up`.
     pub(super) fn up(&self) -> &'static [&'static str] {
         let known = NODES.iter().find(|(name, _)| *name == self.candidate);
         known.map_or(&[], |(_, words)| words)
@@ -53,12 +53,12 @@ fn way_of(candidate: &str) -> Way {
     }
 }
 
-/// Whether a candidate that programs are measured on is a pair of nodes.
+/// Whether a candidate for programs is a pair of nodes.
 pub(crate) fn is_of_nodes(candidate: &str) -> bool {
     way_of(candidate) == Way::Toehold && Generator::of(candidate).is_none()
 }
 
-/// What the clients and the server of a cell counted. All that it starts ends with it.
+/// The counts of the clients and the server of a cell. All processes that it starts end with it.
 pub(crate) fn measure(
     cell: Cell,
     on: On<'_>,
@@ -123,12 +123,12 @@ pub(crate) fn measure(
     })
 }
 
-/// The first program that is not here, and the package that has it.
+/// The first missing program, and the package that has it.
 fn missing<'a>(mut programs: impl Iterator<Item = &'a Program>) -> Option<Program> {
     programs.find(|(program, _)| find(program).is_none()).copied()
 }
 
-/// The line that starts a server, whose port is `$PORT`.
+/// The line that starts a server at port `$PORT`.
 pub(super) fn web_server(server: WebServer) -> &'static str {
     match server {
         WebServer::Apache => "exec apache2 -DFOREGROUND -f $DIR/apache.conf",
@@ -139,7 +139,7 @@ pub(super) fn web_server(server: WebServer) -> &'static str {
 /// The line of the clients.
 const CLIENTS: &str = "exec \"$TOEHOLD\" lab-web-clients $DIR/order.json $ADDRESS:$PORT $SERVER";
 
-/// What a trace says.
+/// The requests of a trace.
 fn asked(trace: Trace, on: On<'_>) -> Result<Asked, PairError> {
     match (trace, &on.settings.trace) {
         (Trace::Synthetic, _) => Ok(Asked::synthetic()),

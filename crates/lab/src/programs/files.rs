@@ -1,4 +1,4 @@
-//! What programs serve and write: a directory of the run's own.
+//! The files that programs serve and write, in a directory of the run.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::ProgramsError;
 use crate::keeper::Keeper;
 
-/// The nginx that serves the directory, on a port that takes `PORT`'s place.
+/// The configuration of nginx, which serves the directory on the port in place of `PORT`.
 const NGINX: &str = "daemon off; worker_processes 1; pid ROOT/nginx.pid; error_log ROOT/nginx.log; USER
     events { worker_connections 512; }
     http { access_log off; sendfile on; keepalive_requests 1000000000;
@@ -18,7 +18,7 @@ const NGINX: &str = "daemon off; worker_processes 1; pid ROOT/nginx.pid; error_l
         server { listen PORT; root ROOT; } }
 ";
 
-/// The Apache that does, with a thread for each connection that is answered at the moment.
+/// The configuration of Apache, which uses a thread for each connection in progress.
 const APACHE: &str = "ServerRoot ROOT
 ServerName test
 Listen 0.0.0.0:${PORT}
@@ -44,11 +44,11 @@ Require all granted
 </Directory>
 ";
 
-/// Where Debian's Apache has its modules.
+/// Directory of Debian's Apache modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// A directory that vanishes with this, and may be read by servers of other users. Programs and
-/// nodes that were begun for it end with it, and all of it does with this process, however it ends.
+/// A temporary directory that servers of other users may read. Programs and nodes started for it
+/// end with it. All of it ends with this process, for any reason.
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
@@ -56,8 +56,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes it, with `nginx.conf`, `apache.conf`, and files of 1 KiB and 1 MiB, `1k` and `1m`. `toehold` is the
-    /// command that ends nodes.
+    /// Creates the directory, with `nginx.conf`, `apache.conf`, and files of 1 KiB and 1 MiB, `1k`
+    /// and `1m`. `toehold` is the command that ends nodes.
     ///
     /// # Errors
     ///
@@ -84,17 +84,17 @@ impl Files {
         Ok(files)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory of Unix sockets, which servers of any user may make.
+    /// The directory of Unix sockets, in which servers of any user may create some.
     pub(super) fn sockets(&self) -> PathBuf {
         self.path.join("sockets")
     }
 
-    /// Makes that directory, or makes it anew: servers that were killed leave their sockets.
+    /// Creates the directory of sockets again: killed servers leave their sockets.
     pub(super) fn renew_sockets(&self) -> io::Result<()> {
         let sockets = self.sockets();
         match fs::remove_dir_all(&sockets) {
@@ -105,7 +105,7 @@ impl Files {
         fs::set_permissions(sockets, fs::Permissions::from_mode(0o1777))
     }
 
-    /// What sees to its end.
+    /// The keeper that cleans up.
     pub(super) fn keeper(&self) -> &Keeper {
         &self.keeper
     }

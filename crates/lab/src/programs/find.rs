@@ -1,17 +1,17 @@
-//! Where programs are: in `PATH`, and where Debian keeps those that it leaves out of it.
+//! Finds programs: in `PATH`, and in Debian's directories outside of it.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where only root's `PATH` leads.
+/// Directories in root's `PATH` only.
 const SERVERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Where each version of PostgreSQL has a directory with `bin`.
+/// Directory in which each version of PostgreSQL has a directory with `bin`.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
 
-/// Where a program is, if it is here. A name stands for one with a version behind it, too:
-/// `php-fpm` for `php-fpm8.2`.
+/// The path of a program, if it is installed. A name also matches a name with a version: `php-fpm`
+/// matches `php-fpm8.2`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let places = places();
     let exact = places.iter().map(|place| place.join(program));
@@ -22,7 +22,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .or_else(|| with_version.next())
 }
 
-/// The value of `PATH` with which all of them are found.
+/// The value of `PATH` in which all of them are found.
 pub(super) fn path() -> OsString {
     std::env::join_paths(places()).unwrap_or_default()
 }
@@ -45,7 +45,7 @@ fn newest(place: &Path) -> Option<PathBuf> {
     numbered.max().map(|(_, path)| path)
 }
 
-/// A file called like a program, with digits and dots behind.
+/// A file named after a program, followed by digits and dots.
 fn versioned(place: &Path, program: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(place).ok()?.flatten();
     let is_meant = |name: &str| {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_with_a_version_is_found_by_its_name() {
+    fn program_with_version_is_found_by_name() {
         let place = tempfile::tempdir().unwrap();
         for name in ["php-fpm8.2", "php-fpm8.4", "php-fpm-tools", "other"] {
             fs::write(place.path().join(name), "").unwrap();

@@ -1,4 +1,5 @@
-//! Generators of others, in place of this program's own: what differs is what ours cost, or theirs.
+//! Foreign load generators in place of this program's own: the difference shows the generators'
+//! costs.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::size::Size;
 use crate::testbed::Program;
 use crate::workload::{Cell, Workload};
 
-/// Of 14 bytes at least is a message of sockperf's.
+/// Least length of a sockperf message, in bytes.
 const LEAST_MESSAGE: usize = 14;
 
 /// A generator.
@@ -20,32 +21,32 @@ const LEAST_MESSAGE: usize = 14;
 pub(crate) enum Generator {
     /// Ping-pong.
     Sockperf,
-    /// Ping-pong, which counts the time of many messages together.
+    /// Ping-pong, which measures the time of many messages together.
     Netpipe,
     /// Clients of a web server.
     Wrk,
 }
 
-/// What a cell's generator is told, and how it is understood.
+/// The arguments of a cell's generator, and the parser of its output.
 struct Job {
     server: String,
     client: String,
     read: Reader,
-    /// Of a message, or of the file that the server has.
+    /// Size of a message, or of the server's file.
     size: Size,
 }
 
-/// From what a client writes, and the size of what crosses, to what it counted.
+/// Converts a client's output, and the size of a message, to its counts.
 type Reader = fn(&str, Size) -> Option<Side>;
 
 impl Generator {
-    /// The one that a candidate is.
+    /// The generator of a candidate.
     pub(crate) fn of(candidate: &str) -> Option<Self> {
         let all = [Self::Sockperf, Self::Netpipe, Self::Wrk];
         all.into_iter().find(|generator| generator.name() == candidate)
     }
 
-    /// Its name, as a candidate's.
+    /// Its name as a candidate.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sockperf => "sockperf",
@@ -54,7 +55,7 @@ impl Generator {
         }
     }
 
-    /// What it needs.
+    /// The programs it needs.
     pub(crate) const fn programs(self) -> &'static [Program] {
         match self {
             Self::Sockperf => &[("sockperf", "sockperf")],
@@ -63,7 +64,7 @@ impl Generator {
         }
     }
 
-    /// Whether it can do what a workload is.
+    /// Whether it supports a workload.
     pub(crate) fn supports(self, workload: &Workload) -> bool {
         match (self, workload) {
             (Self::Sockperf, Workload::PingPong { size }) => size.bytes() >= LEAST_MESSAGE,
@@ -83,7 +84,7 @@ impl Generator {
                 let sizes = format!("-l {size} -u {size} -p 0 -P $PORT", size = size.bytes());
                 let client =
                     format!("NPtcp -h $ADDRESS {sizes} -o $DIR/sizes >/dev/null 2>&1 && cat $DIR/sizes");
-                // Both have to know how long the messages are.
+                // Both must know the length of messages.
                 (format!("exec NPtcp {sizes}"), client, netpipe, size)
             }
             (
@@ -107,7 +108,7 @@ impl Generator {
         })
     }
 
-    /// What its clients counted in a cell, over the kernel between two namespaces.
+    /// The counts of its clients in a cell, over the kernel between two namespaces.
     pub(super) fn measure(self, cell: Cell, on: On<'_>, stop: &AtomicBool) -> Result<(Side, Side), String> {
         let job = self.job(&cell.workload).ok_or("it does no such thing")?;
         let files = Files::make(on.toehold).map_err(|error| error.to_string())?;
@@ -139,10 +140,10 @@ impl Generator {
     }
 }
 
-/// What wrk asks for.
+/// The file that wrk requests.
 const FILE: &str = "file";
 
-/// sockperf's percentiles, which are of one way, as round trips.
+/// Converts sockperf's one-way percentiles to round trips.
 fn sockperf(output: &str, _: Size) -> Option<Side> {
     let percentile = |line: &str| {
         let (_, said) = line.split_once("percentile ")?;
@@ -153,7 +154,7 @@ fn sockperf(output: &str, _: Size) -> Option<Side> {
     };
     let mut percentiles: Vec<_> = output.lines().filter_map(percentile).collect();
     percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
-    /// In so many parts all messages are.
+    /// All messages, in this many parts.
     const PARTS: f64 = 100_000.0;
     let mut below = 0;
     let mut counts = Vec::new();
@@ -170,7 +171,7 @@ fn sockperf(output: &str, _: Size) -> Option<Side> {
     })
 }
 
-/// NPtcp's time one way, the mean of many messages, as a round trip.
+/// Converts NPtcp's one-way time, the mean of many messages, to a round trip.
 fn netpipe(output: &str, _: Size) -> Option<Side> {
     let round_trip_ns = (outputs::netpipe(output)? * 2e3).round() as u64;
     Some(Side {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn wrks_requests_take_the_time_that_its_rate_says() {
+    fn wrk_requests_match_its_rate() {
         let output = "Running 6s test @ http://10.77.0.1:8081/1k\n\
             169812 requests in 6.03s, 204.70MB read\nRequests/sec:  28138.83\nTransfer/sec:     33.92MB\n";
         let side = wrk(output, size("1K")).unwrap();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn each_does_what_it_says_that_it_supports() {
+    fn generator_has_job_for_each_supported_workload() {
         let size = size("64");
         let workloads = [
             Workload::PingPong { size },

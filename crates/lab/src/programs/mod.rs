@@ -1,9 +1,8 @@
-//! Programs that know nothing of Toehold, beside themselves: over the kernel's TCP between two
-//! namespaces, and over two nodes.
+//! Unmodified programs, compared between the kernel's TCP in two namespaces and two nodes.
 //!
-//! A row of [`ROWS`] is a server, a client and a way to read the client's figure. Each round
-//! goes through all rows in an order drawn anew, and each row over both, one directly after
-//! the other; what is reported is the median of the rounds' ratios.
+//! A row of [`ROWS`] is a server, a client and a parser of the client's figure. Each round runs all
+//! rows in an order drawn anew, and each row over both, one directly after the other. The report
+//! has the median of the rounds' ratios.
 
 mod cells;
 mod files;
@@ -39,72 +38,72 @@ use serde::Serialize;
 
 use crate::samples::{Store, StoreError};
 
-/// How much longer than it should a program may take before it is given up.
+/// Additional time before a program is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a server may take until it listens: Varnish compiles its configuration first.
+/// Time for a server to listen: Varnish compiles its configuration first.
 const BEGINNING: Duration = Duration::from_secs(60);
 
-/// Time between two looks at a program.
+/// Interval of checks on a program.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How rows are measured.
+/// Options for the measurement of rows.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The rows' names; all, if there are none.
+    /// The rows' names; empty means all.
     pub rows: Vec<String>,
-    /// How often everything is measured.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Decides the order within each round.
+    /// Determines the order within each round.
     pub seed: u64,
-    /// How long each client runs that can be told.
+    /// Duration of each client that has such an option.
     pub seconds: u32,
     /// The server's and the client's core.
     pub cores: [usize; 2],
 }
 
-/// Why nothing can be measured.
+/// Reasons for the failure of a whole run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramsError {
-    /// A step on the way to the first measurement.
+    /// A step before the first measurement failed.
     #[error("cannot {0}")]
     Step(String),
-    /// Files that programs serve.
+    /// The files to serve could not be written.
     #[error("cannot write files to serve in {0}: {1}")]
     Files(PathBuf, std::io::Error),
-    /// What was measured cannot be kept.
+    /// Measurements could not be saved.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What came of a row: ratios' figures by round, and what went wrong.
+/// The results of a row: the figures of the ratios by round, and failures.
 #[derive(Debug, Default)]
 struct Gathered {
-    /// Kernel's and Toehold's.
+    /// The kernel's figure and Toehold's.
     figures: BTreeMap<u32, [f64; 2]>,
     failure: Option<String>,
 }
 
-/// What a client has measured, as it is kept.
+/// A client's measurement, as saved.
 #[derive(Debug, Serialize)]
 struct Measurement {
     round: u32,
     row: &'static str,
     way: Way,
-    /// In the row's unit.
+    /// The figure, in the row's unit.
     figure: Option<f64>,
-    /// Why there is none.
+    /// The reason for a missing figure.
     failure: Option<String>,
-    /// What the client wrote.
+    /// The client's output.
     output: String,
 }
 
-/// Measures. Each measurement is appended to `store` when its row's round is over. `say` is told what
-/// begins and what fails; `stop` ends it early.
+/// Runs the measurements. Each is appended to `store` at the end of its row's round. `say` receives
+/// progress and failures; `stop` ends the run early.
 ///
 /// # Errors
 ///
-/// If there is no place to run programs in, or nothing can be kept.
+/// If there is no place for the programs, or measurements cannot be saved.
 pub fn run(
     options: &Options,
     toehold: &Path,
@@ -188,7 +187,7 @@ pub fn run(
     Ok(Report::new(options, &rows, &gathered, complete))
 }
 
-/// A row's figure on one way, or why there is none, and what the client wrote.
+/// A row's figure over one of the two, or the reason for its absence, and the client's output.
 fn measure(
     places: &Places<'_>,
     row: &Row,
@@ -209,7 +208,7 @@ fn measure(
         Ok(said) => said,
         Err(reason) => return (Err(reason), String::new()),
     };
-    // What is called Toehold's has not gone over the kernel.
+    // Traffic counted as Toehold's must not have gone over the kernel.
     if way == Way::Toehold && !row.is_about_cost() && places.offloaded() == before {
         return (Err("nothing of it went over the node".into()), said.output);
     }
@@ -217,9 +216,9 @@ fn measure(
     (figure.ok_or_else(|| said.complaint()), said.output)
 }
 
-/// What runs: a client, and the server it needs.
+/// The lines of a client, and of its server.
 struct Lines<'a> {
-    /// What the server asks in its turn; it begins before the server.
+    /// The line of the server's own server, which starts first.
     back: Option<&'a str>,
     server: Option<&'a str>,
     client: &'a str,
@@ -227,11 +226,11 @@ struct Lines<'a> {
     loops: u8,
     /// `$SPAN` of both.
     seconds: u32,
-    /// Longer than that the client must not take.
+    /// The longest time for the client.
     limit: Duration,
 }
 
-/// What a client has said, and the last of what its server has.
+/// A client's output, and the last part of its server's.
 struct Said {
     status: ExitStatus,
     output: String,
@@ -240,7 +239,7 @@ struct Said {
 }
 
 impl Said {
-    /// Of one that did not do what it was to.
+    /// The message about a failed client.
     fn complaint(&self) -> String {
         let client = last_of(&format!("{}\n{}", self.output, self.errors));
         let of_server = match self.server.as_str() {
@@ -254,7 +253,7 @@ impl Said {
     }
 }
 
-/// The last lines of what a program wrote, in one.
+/// The last lines of a program's output, in one line.
 fn last_of(text: &str) -> String {
     let mut last: Vec<_> = text
         .lines()
@@ -269,13 +268,13 @@ fn last_of(text: &str) -> String {
 /// A process that computes all the time.
 const BUSY_LOOP: &str = "while :; do :; done";
 
-/// Runs a client to its end, and its server meanwhile, at ports of their own.
+/// Runs a client to its end, with its server, at fresh ports.
 fn exchange(places: &Places<'_>, lines: &Lines<'_>, way: Way, stop: &AtomicBool) -> Result<Said, String> {
     places.renew_port();
     exchange_at_ports(places, lines, way, stop)
 }
 
-/// Runs a client to its end, and its servers meanwhile, at the ports that the places have now.
+/// Runs a client to its end, with its servers, at the present ports of the places.
 fn exchange_at_ports(
     places: &Places<'_>,
     lines: &Lines<'_>,
@@ -349,7 +348,7 @@ fn serve<'a>(
     Ok(server)
 }
 
-/// What both servers write, in the directory of programs' files.
+/// The outputs of both servers, in the directory of programs' files.
 const LOGS: [&str; 2] = ["server.log", "back.log"];
 
 fn server_said(places: &Places<'_>) -> String {
@@ -359,7 +358,7 @@ fn server_said(places: &Places<'_>) -> String {
     said.join(" / ")
 }
 
-/// Looks again and again until there is something, or an error.
+/// Polls until there is a result, or an error.
 fn until<T>(
     deadline: Instant,
     stop: &AtomicBool,
@@ -383,7 +382,7 @@ fn until<T>(
 fn read_all(mut stream: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came until then is kept.
+        // The bytes read so far are kept.
         let _ = stream.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
@@ -396,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_sides_wrote_last_is_said_in_its_order() {
+    fn last_output_of_both_sides_is_reported_in_order() {
         let said = Said {
             status: ExitStatus::from_raw(1 << 8),
             output: "1\n2\n3\n".into(),

@@ -1,6 +1,6 @@
-//! What programs that measure say, and the figure in it.
+//! Parsers for the output of measuring programs.
 
-/// Reads one figure out of a program's output.
+/// Parses one figure from a program's output.
 pub(super) type Parser = fn(&str) -> Option<f64>;
 
 /// NPtcp's file of results (`-o`): the one-way time of the smallest message, in microseconds.
@@ -16,7 +16,7 @@ pub(super) fn sockperf_p50(output: &str) -> Option<f64> {
     sockperf(output, "percentile 50.000")
 }
 
-/// The same of 99.9.
+/// sockperf's percentile 99.9, in microseconds one way.
 pub(super) fn sockperf_p999(output: &str) -> Option<f64> {
     sockperf(output, "percentile 99.900")
 }
@@ -26,7 +26,7 @@ fn sockperf(output: &str, name: &str) -> Option<f64> {
     line.split_once('=')?.1.trim().parse().ok()
 }
 
-/// iperf3's JSON: what arrived, in Gb/s.
+/// iperf3's JSON: the received rate, in Gb/s.
 pub(super) fn iperf3(output: &str) -> Option<f64> {
     let output: serde_json::Value = serde_json::from_str(output).ok()?;
     let rate = output["end"]["sum_received"]["bits_per_second"].as_f64()?;
@@ -50,7 +50,7 @@ pub(super) fn wrk(output: &str) -> Option<f64> {
     rate.trim().parse().ok()
 }
 
-/// The time that a shell's `time` says, in seconds.
+/// The output of a shell's `time`, in seconds.
 pub(super) fn time(output: &str) -> Option<f64> {
     let real = output.lines().find_map(|line| line.strip_prefix("real "))?;
     real.trim().parse().ok()

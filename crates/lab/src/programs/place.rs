@@ -1,7 +1,7 @@
-//! Where programs run: over the kernel between two namespaces or within one, or on two nodes.
+//! Places of programs: over the kernel between two namespaces or within one, or on two nodes.
 //!
-//! The namespaces have no names: a process holds each, which ends when this one lets go of
-//! its input, however that comes about. Nodes are in a fabric of the run's own.
+//! The namespaces have no names. A process holds each, which ends with its input, for any reason.
+//! Nodes are in a fabric of the run.
 
 use std::cell::Cell;
 use std::fs;
@@ -23,17 +23,17 @@ const NODE_ADDRESS: &str = "10.77.0.1";
 /// The interface of either namespace.
 pub(super) const VETH: &str = "toe0";
 
-/// Names of the nodes, by the side that is on them.
+/// Names of the nodes, by side.
 const NODES: [&str; 2] = ["server", "client"];
 
-/// The port of the first server. Each has one of its own, for those of ended connections
-/// are not free at once.
+/// The port of the first server. Each server has a port of its own, since those of ended
+/// connections are not free at once.
 const FIRST_PORT: u16 = 18_431;
 
-/// Until an interface is up, as those want to see it who look for one.
+/// Waits until an interface is up, for programs that look for one.
 const IS_UP: &str = "until ip -brief link show toe0 | grep -q ' UP '; do sleep 0.02; done";
 
-/// Runs the words that follow with a `/sys` that has the namespace's interfaces.
+/// A prefix that mounts a `/sys` with the namespace's interfaces.
 const WITH_INTERFACES: [&str; 6] = [
     "unshare",
     "--mount",
@@ -43,7 +43,7 @@ const WITH_INTERFACES: [&str; 6] = [
     "sh",
 ];
 
-/// What carries connections.
+/// The carriers of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
@@ -68,50 +68,50 @@ impl Way {
     }
 }
 
-/// Which of two servers on one side.
+/// The two servers on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// The one that clients ask.
+    /// The server that clients use.
     Front = 0,
-    /// The one that the front asks, if it asks one.
+    /// The server behind the front, if there is one.
     Back = 1,
 }
 
-/// Which side a program is on.
+/// The side of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Server = 0,
     Client = 1,
 }
 
-/// What is chosen of both places.
+/// The options of both places.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    /// Largest packet of either way; what each has, if nothing is said.
+    /// Largest packet of either path; the default without one.
     pub(super) mtu: Option<u16>,
-    /// Where the nodes' stacks run. Then their engines have the cores of their programs.
+    /// The placement of the nodes' stacks. Their engines then have the cores of their programs.
     pub(super) placement: Option<String>,
-    /// Whether the nodes have an interface each besides, both in the client's namespace.
+    /// Whether each node also has an interface, both in the client's namespace.
     pub(super) has_taps: bool,
-    /// Whether programs may run on every core that this process may, and so may engines.
+    /// Whether programs and engines may run on every core of this process.
     pub(super) is_spread: bool,
-    /// What `toehold up` is told besides.
+    /// Additional arguments of `toehold up`.
     pub(super) up: &'static [&'static str],
 }
 
-/// Both places, as long as this lives.
+/// Both places, for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     holders: [Child; 2],
     toehold: PathBuf,
     files: &'a Files,
-    /// Nothing if programs may run on all of them.
+    /// `None` if programs may run on all cores.
     cores: Option<[usize; 2]>,
     port: Cell<u16>,
 }
 
 impl<'a> Places<'a> {
-    /// Makes the namespaces and the nodes, for programs whose files are in `files`.
+    /// Creates the namespaces and the nodes, for programs with their files in `files`.
     pub(super) fn make(
         toehold: &Path,
         files: &'a Files,
@@ -162,7 +162,7 @@ impl<'a> Places<'a> {
         self.files.path().join("fabric")
     }
 
-    /// The file that stands for a side's namespace.
+    /// The file of a side's namespace.
     fn network(&self, end: End) -> String {
         format!("/proc/{}/ns/net", self.holders[end as usize].id())
     }
@@ -179,7 +179,7 @@ impl<'a> Places<'a> {
             (End::Server, &*make, KERNEL_ADDRESS),
             (End::Client, "true", "10.198.0.2"),
         ] {
-            // What Toehold uses too, where nothing is lost.
+            // Congestion control without losses, like Toehold's.
             let script = format!(
                 "{make} && ip address add {address}/24 dev toe0 && ip link set lo up && ip link set toe0 {mtu} up \
                  && echo reno > /proc/sys/net/ipv4/tcp_congestion_control"
@@ -188,7 +188,7 @@ impl<'a> Places<'a> {
             command.args([&self.namespace(end), "--", "sh", "-c", &script]);
             self.succeed(command, "join two network namespaces with a veth pair")?;
         }
-        // The kernel sees a moment later that both are up.
+        // The kernel reports both ends up a moment later.
         for end in [End::Server, End::Client] {
             let mut command = Command::new("nsenter");
             command.args([&self.namespace(end), "--", "timeout", "10", "sh", "-c", IS_UP]);
@@ -202,8 +202,8 @@ impl<'a> Places<'a> {
         self.files.path().join(name).display().to_string()
     }
 
-    /// What launches ranks, on the client's core and in its namespace, with that one's interfaces
-    /// in `/sys`.
+    /// The prefix of a launcher of ranks, on the client's core and in its namespace, with its
+    /// interfaces in `/sys`.
     pub(super) fn launcher(&self, words: &[String]) -> io::Result<Command> {
         let mut within = Command::new("nsenter");
         within
@@ -213,8 +213,8 @@ impl<'a> Places<'a> {
         self.prepared(&self.pinned(&within, End::Client))
     }
 
-    /// What comes before the words of a rank. It ends with its launcher, however that ends, and
-    /// has its interface's name in a variable.
+    /// The prefix of a rank. The rank ends with its launcher, for any reason, and has its
+    /// interface's name in a variable.
     pub(super) fn rank(&self, way: Way, end: End, variable: &str) -> Vec<String> {
         let mut words = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).to_vec();
         if let Some(cores) = self.cores {
@@ -222,7 +222,7 @@ impl<'a> Places<'a> {
             words.push(cores[end as usize].to_string());
         }
         match way {
-            // The client's is where the launcher is.
+            // The client's rank is in the launcher's namespace.
             Way::Kernel if end == End::Client => {}
             Way::Kernel | Way::Loopback | Way::Unix => {
                 words.extend(["nsenter".to_owned(), self.namespace(end)]);
@@ -273,7 +273,7 @@ impl<'a> Places<'a> {
         self.prepared(&command)
     }
 
-    /// The same with what all commands know, in a group of its own.
+    /// A command with the common variables, in a group of its own.
     fn prepared(&self, command: &Command) -> io::Result<Command> {
         let mut command = self.files.keeper().watched(command)?;
         command
@@ -285,12 +285,12 @@ impl<'a> Places<'a> {
         Ok(command)
     }
 
-    /// Runs one of its commands, which may take a moment.
+    /// Starts one of its commands.
     pub(super) fn start(&self, command: Command) -> io::Result<Running<'a>> {
         Running::start(command, self.files.keeper())
     }
 
-    /// Runs a command on the way to a place to its end.
+    /// Runs a command of the setup to its end.
     fn succeed(&self, mut command: Command, what: &str) -> Result<(), ProgramsError> {
         if let Ok(held) = self.files.keeper().hold() {
             command.stdin(held);
@@ -303,20 +303,21 @@ impl<'a> Places<'a> {
         self.port.get() + server as u16
     }
 
-    /// A server's Unix socket: in a directory that servers of other users may write, and named as
-    /// PostgreSQL names its own.
+    /// A server's Unix socket: in a directory that servers of other users may write, and named like
+    /// PostgreSQL's.
     pub(super) fn socket_of(&self, server: Tier) -> PathBuf {
         let name = format!(".s.PGSQL.{}", self.port_of(server));
         self.files.sockets().join(name)
     }
 
-    /// The next servers get other ports.
+    /// Gives the next servers other ports.
     pub(super) fn renew_port(&self) {
         let next = self.port.get() + 2;
         self.port.set(if next < 30_000 { next } else { FIRST_PORT });
     }
 
-    /// Whether somebody listens at the port. Nobody is asked who would take it for a client.
+    /// Whether a socket listens at the port. It is not connected to: the server would take that for
+    /// a client.
     pub(super) fn is_served(&self, way: Way, server: Tier) -> bool {
         let tables = format!("/proc/{}/net", self.holders[0].id());
         let table = |name: &str| fs::read_to_string(format!("{tables}/{name}")).unwrap_or_default();
@@ -351,7 +352,7 @@ impl<'a> Places<'a> {
         NODES.iter().filter_map(of).collect()
     }
 
-    /// How many connections the server's node has had.
+    /// The number of connections of the server's node.
     pub(super) fn offloaded(&self) -> u64 {
         let said = self.toehold(&["stat", "server", "--json"]).output();
         let said = said.map(|said| said.stdout).unwrap_or_default();
@@ -367,7 +368,7 @@ impl<'a> Places<'a> {
 
 impl Drop for Places<'_> {
     fn drop(&mut self) {
-        // It may not have come to nodes.
+        // There may be no nodes yet.
         let _ = self.toehold(&["down", "--all"]).stdout(Stdio::null()).status();
         for holder in &mut self.holders {
             drop(holder.stdin.take());
@@ -378,7 +379,7 @@ impl Drop for Places<'_> {
 
 fn hold_namespace() -> Result<Child, ProgramsError> {
     let mut command = Command::new("unshare");
-    // It says that it is there by an answer.
+    // Its answer shows that it runs.
     command.args(["--net", "--", "sh", "-c", "echo; exec cat"]);
     command
         .stdin(Stdio::piped())
@@ -413,7 +414,7 @@ fn tap(node: &str) -> String {
     format!("toe-{node}")
 }
 
-/// The same command on one core.
+/// A copy of a command on one core.
 fn pinned(command: &Command, core: usize) -> Command {
     let mut pinned = Command::new("taskset");
     pinned
@@ -422,12 +423,12 @@ fn pinned(command: &Command, core: usize) -> Command {
     with_words_of(command, pinned)
 }
 
-/// A command once more.
+/// A copy of a command.
 fn copied(command: &Command) -> Command {
     with_words_of(command, Command::new(command.get_program()))
 }
 
-/// The beginning of a command with the arguments and variables of another one.
+/// The beginning of a command with the arguments and variables of another.
 fn with_words_of(command: &Command, mut begun: Command) -> Command {
     begun.args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -438,7 +439,7 @@ fn with_words_of(command: &Command, mut begun: Command) -> Command {
     begun
 }
 
-/// Whether a table of the kernel's has a listener at a port.
+/// Whether a table of the kernel has a listener at a port.
 fn listens(table: &str, port: u16) -> bool {
     let at = format!(":{port:04X}");
     table.lines().any(|line| {
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_found_in_the_kernels_table() {
+    fn listener_is_found_in_kernel_table() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
             0: 00000000:47FF 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n\
             1: 0100007F:1F90 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0\n";

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The findings, for people and for programs.
 
 use std::collections::BTreeMap;
 
@@ -10,46 +10,46 @@ use crate::experiment::{Limit, Verdict};
 use crate::host::{Build, Host};
 use crate::statistics::Estimate;
 
-/// Everything a run found.
+/// All findings of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Version of this structure.
     pub format: u32,
-    /// What was measured.
+    /// The measured build.
     pub build: Build,
-    /// Where.
+    /// The machine.
     pub host: Host,
-    /// Decides the order.
+    /// Determines the order.
     pub seed: u64,
     /// Rounds asked for.
     pub rounds: u32,
     /// The server's and the client's core.
     pub cores: [usize; 2],
-    /// Whether it was carried out to its end.
+    /// Whether the run was completed.
     pub complete: bool,
-    /// By the rows' names: how many times better than over the kernel; for `unused_shim`, how
-    /// many times longer than without the library.
+    /// By the rows' names: the factor by which Toehold is better than the kernel. For
+    /// `unused_shim`, the factor by which the library prolongs the run.
     pub ratios: BTreeMap<String, Estimate>,
     /// All rows, in order.
     pub rows: Vec<RowReport>,
 }
 
-/// What came of a row.
+/// The result of a row.
 #[derive(Debug, Serialize)]
 pub struct RowReport {
     /// Its name.
     pub name: String,
-    /// What it shows.
+    /// Its subject.
     pub about: String,
     /// Unit of its figures.
     pub unit: String,
-    /// Over the kernel.
+    /// The figure over the kernel.
     pub kernel: Option<Estimate>,
-    /// Over nodes.
+    /// The figure over nodes.
     pub toehold: Option<Estimate>,
-    /// What is wanted of the ratio.
+    /// The target of the ratio.
     pub wanted: Limit,
-    /// Why there are no more figures.
+    /// The reason for missing figures.
     pub failure: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Report {
         self.complete && self.rows.iter().all(|row| row.failure.is_none())
     }
 
-    /// As a table, and what is to be known about it.
+    /// The report as a table, with notes.
     pub fn text(&self) -> String {
         let mut table = Table::new();
         let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
@@ -157,7 +157,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Three digits that matter, or all before the point.
+/// Three significant digits, or all before the point.
 fn short(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_could_not_be_measured_says_why() {
+    fn unmeasured_row_has_reason() {
         let failure = Some("wrk is missing: install the package wrk".to_owned());
         let of_row = Gathered {
             failure,

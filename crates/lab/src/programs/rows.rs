@@ -1,27 +1,27 @@
-//! What is measured: a server, a client, and the figure in what the client says.
+//! The rows: a server, a client, and the parser of the client's figure.
 
 use crate::experiment::Limit;
 
 use super::outputs::{self, Parser};
 
-/// Programs that are run, and what of them is a figure.
+/// Programs to run, and the figure in their output.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// The name of its ratio.
     pub name: &'static str,
-    /// What it shows, for people.
+    /// Its subject, for people.
     pub about: &'static str,
     /// Unit of its figures.
     pub unit: &'static str,
-    /// Whether less is better: then the ratio is kernel over Toehold, and else the inverse.
+    /// Whether less is better: then the ratio is kernel over Toehold, otherwise the inverse.
     pub is_time: bool,
-    /// What is wanted of the ratio.
+    /// The target of the ratio.
     pub limit: Limit,
-    /// Programs it needs, with the packages that bring them.
+    /// Required programs, with their packages.
     pub programs: &'static [(&'static str, &'static str)],
     /// The server, if there is one, as a shell's line.
     pub(super) server: Option<&'static str>,
-    /// The client, as a shell's line; what it writes is its output.
+    /// The client, as a shell's line; its standard output is parsed.
     pub(super) client: &'static str,
     pub(super) parse: Parser,
 }
@@ -38,10 +38,10 @@ pub(super) const SERVE_FILES: &str =
     "sed s/PORT/$PORT/ nginx.conf > $PORT.conf && exec nginx -c $DIR/$PORT.conf";
 const SERVE_KEYS: &str = "exec redis-server --port $PORT --bind 0.0.0.0 --protected-mode no --save ''";
 pub(super) const SERVE_ECHO: &str = "exec sockperf server --tcp -i 0.0.0.0 -p $PORT";
-/// Told how many messages a second there are at most: otherwise it counts no more than 600 000.
+/// With a maximum rate: otherwise it counts at most 600 000 messages a second.
 const ASK_ECHO: &str = "exec sockperf ping-pong --tcp -i $ADDRESS -p $PORT -m 64 -t $SPAN --mps=9000000";
 
-/// What all of them have in common, if nothing else is said.
+/// The common values of all rows.
 const PLAIN: Row = Row {
     name: "",
     about: "",
@@ -54,8 +54,8 @@ const PLAIN: Row = Row {
     parse: outputs::wrk,
 };
 
-/// All rows, in the order of the report. A shell's line knows `$ADDRESS`, `$PORT`, `$SPAN`
-/// and `$DIR`, a directory with `nginx.conf` and its files.
+/// All rows, in the order of the report. A shell's line may use `$ADDRESS`, `$PORT`, `$SPAN` and
+/// `$DIR`, a directory with `nginx.conf` and its files.
 pub const ROWS: &[Row] = &[
     Row {
         name: "netpipe_latency",
@@ -162,8 +162,8 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// A program's work with descriptors of which none is a socket. Enough of it, and told exactly
-/// enough, that two hundredths of it can be seen.
+/// A program's work with descriptors without a socket. It is long and precise enough that a
+/// difference of two percent shows.
 const UNUSED: &str = "cd $DIR; bash -c 'TIMEFORMAT=\"real %3R\"; time {
     dd if=/dev/zero bs=512 count=${SPAN}000000 2>/dev/null | dd of=/dev/null bs=512 2>/dev/null
     for part in 1 2 3 4; do od -An -v -tx4 -w16 1m; done | sort > sorted
@@ -171,12 +171,12 @@ const UNUSED: &str = "cd $DIR; bash -c 'TIMEFORMAT=\"real %3R\"; time {
 }' 2>&1";
 
 impl Row {
-    /// Whether what is measured is what the library costs where there is nothing for it to do.
+    /// Whether the row measures the cost of the library without sockets.
     pub fn is_about_cost(&self) -> bool {
         self.server.is_none()
     }
 
-    /// The ratio of a round's figures: at least 1 if Toehold is better, but for the cost.
+    /// The ratio of a round's figures: at least 1 if Toehold is better, except for rows about cost.
     pub(super) fn ratio(&self, toehold: f64, kernel: f64) -> f64 {
         if self.is_time && !self.is_about_cost() {
             kernel / toehold
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_name_of_its_own_and_all_that_it_needs() {
+    fn every_row_has_unique_name_and_programs() {
         let mut names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
         names.sort_unstable();
         names.dedup();
@@ -209,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_grows_as_toehold_gets_better() {
+    fn ratio_grows_with_improvement_of_toehold() {
         let row = |name| ROWS.iter().find(|row| row.name == name).unwrap();
         assert_eq!(row("sockperf_p50").ratio(2.0, 8.0), 4.0);
         assert_eq!(row("iperf3").ratio(40.0, 10.0), 4.0);
-        // What the library costs, on the other hand.
+        // The cost of the library, on the other hand.
         assert_eq!(row("unused_shim").ratio(1.5, 1.0), 1.5);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs while they run, and their ends.
+//! Running programs, and their end.
 
 use std::io;
 use std::process::{Child, Command};
@@ -9,12 +9,12 @@ use nix::unistd::Pid;
 
 use crate::keeper::Keeper;
 
-/// How long a program that was asked to end may take to do so.
+/// Time for a program to end after a request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has.
+/// Interval of checks on its end.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A program that is ended when it is dropped, with all that it has started.
+/// A program that is ended, with all processes it has started, when this is dropped.
 #[derive(Debug)]
 pub(super) struct Running<'a> {
     pub(super) child: Child,
@@ -22,7 +22,7 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// Of a command that the keeper watches.
+    /// Starts a command that the keeper watches.
     pub(super) fn start(mut command: Command, keeper: &'a Keeper) -> io::Result<Self> {
         let child = command.spawn()?;
         Ok(Self { child, keeper })
@@ -30,17 +30,17 @@ impl<'a> Running<'a> {
 
     fn signal(&self, signal: Signal) {
         if let Ok(group) = i32::try_from(self.child.id()) {
-            // There may be nobody left in it.
+            // The group may be empty.
             let _ = killpg(Pid::from_raw(group), signal);
         }
     }
 
-    /// Asks it to end.
+    /// Asks the program to end.
     pub(super) fn ask_to_end(&self) {
         self.signal(Signal::SIGTERM);
     }
 
-    /// The same, and gives it a moment.
+    /// Asks the program to end, and gives it a moment.
     pub(super) fn end(mut self) {
         self.ask_to_end();
         let deadline = Instant::now() + PATIENCE;

@@ -1,8 +1,8 @@
-//! Two ranks of an MPI program, of which one is on each side.
+//! Two ranks of an MPI program, one on each side.
 //!
-//! The program is a file in C, which is compiled where it is measured, for the library is another
-//! one everywhere. MPI asks the kernel which interfaces there are: nodes have one each besides,
-//! in one namespace. What the ranks send goes over the nodes all the same, which is looked at.
+//! The program is a file in C, compiled on the measuring machine, since libraries differ. MPI asks
+//! the kernel for interfaces. Nodes therefore have one each, in one namespace. A check proves that
+//! the ranks' data go over the nodes all the same.
 
 mod said;
 
@@ -18,25 +18,25 @@ use crate::samples::Side;
 use crate::size::Size;
 use crate::workload::MpiLibrary;
 
-/// What the ranks do.
+/// The job of the ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
-    /// Whose library they have.
+    /// The MPI library.
     pub(super) library: MpiLibrary,
     /// Windows of messages in place of a ping-pong.
     pub(super) is_stream: bool,
-    /// Of a message.
+    /// Size of a message.
     pub(super) size: Size,
 }
 
-/// How a library is compiled with and launched.
+/// The compiler and the launcher of a library.
 struct Tools {
     compiler: &'static str,
     launcher: &'static [&'static str],
     settings: &'static [(&'static str, &'static str)],
-    /// What it is told the interface by which ranks reach one another.
+    /// The option that names the interface between ranks.
     interface: &'static str,
-    /// What it is told so that a rank in another namespace than the launcher reaches that one too.
+    /// Options that allow a rank in another namespace than the launcher.
     across: &'static [(&'static str, &'static str)],
 }
 
@@ -48,7 +48,7 @@ const OPEN_MPI: Tools = Tools {
         ("OMPI_MCA_btl", "tcp,self"),
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
         ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-        // A rank for each core, so none has to give it away between two looks.
+        // Each rank has a core, so it need not yield between two polls.
         ("OMPI_MCA_mpi_yield_when_idle", "0"),
     ],
     interface: "OMPI_MCA_btl_tcp_if_include",
@@ -75,7 +75,7 @@ impl Tools {
     }
 }
 
-/// What the rank on the client's side and the one on the server's counted.
+/// The counts of the rank on the client's side and of the one on the server's.
 pub(super) fn measure(
     job: Job,
     mtu: Option<u16>,
@@ -112,7 +112,7 @@ pub(super) fn measure(
             if said.ends_with("end\n") {
                 return Ok(Some(Ok(said)));
             }
-            // What it has to say is there when it has ended.
+            // Its output is complete when it has ended.
             Ok(launched.child.try_wait().ok().flatten().map(Err))
         },
     )
@@ -143,7 +143,7 @@ fn compile(tools: &Tools, files: &Files) -> Result<(), String> {
     succeed(command, "compile a program of ranks").map_err(|error| error.to_string())
 }
 
-/// The launcher, on the client's side, with a rank there and one on the server's.
+/// Starts the launcher, on the client's side, with a rank there and one on the server's.
 fn launch(tools: &Tools, job: Job, places: &Places<'_>, way: Way, on: On<'_>) -> io::Result<Command> {
     let engines = places.engines();
     let nanoseconds = |ms: u64| (ms * 1_000_000).to_string();

@@ -1,9 +1,9 @@
-//! What the first rank says of both.
+//! The first rank's report on both ranks.
 
 use crate::samples::{CpuUse, Recorder, Side};
 
-/// The first rank's side and the other one's, of messages of `size` bytes; nothing if the text is
-/// not such a one.
+/// Parses the counts of both ranks, for messages of `size` bytes. Returns `None` for an invalid
+/// text.
 pub(super) fn sides(text: &str, size: u64) -> Option<(Side, Side)> {
     let mut ranks = Vec::new();
     let (mut messages, mut span_ns) = (None, None);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ranks_are_read() {
+    fn report_of_both_ranks_is_parsed() {
         let text = "messages 4\nspan_ns 9000\nrank 2 3 4 5 6\nrank 7 0 0 1 0\ntime 100\ntime 300\nend\n";
         let (first, other) = sides(text, 64).unwrap();
         assert_eq!((first.messages, first.bytes, first.span_ns), (4, 256, 9000));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_it_is_nothing() {
+    fn incomplete_report_is_refused() {
         assert_eq!(sides("messages 4\nspan_ns 9000\nrank 2 3 4 5 6\nend\n", 64), None);
         assert_eq!(
             sides("messages 4\nrank 2 3 4 5 6\nrank 2 3 4 5 6\nend\n", 64),

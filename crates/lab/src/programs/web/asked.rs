@@ -1,4 +1,4 @@
-//! What clients ask for: the files that there are, and which of them one after the other.
+//! The clients' requests: the files, and their order.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,19 +14,19 @@ use super::world_cup::{self, Answer};
 use super::zipf::Zipf;
 use crate::size::Size;
 
-/// Most files of a trace that are served, which are the most popular ones.
+/// Most served files of a trace: the most popular ones.
 const MOST_FILES: usize = 1000;
 
-/// Most bytes that they have together. Where the next file would be too much, there are no more.
+/// Most bytes of them together. Files are added until the next would exceed it.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Most records of a trace that are looked at, 80 MiB of them.
+/// Most records of a trace that are read, 80 MiB of them.
 const MOST_RECORDS: usize = 4 << 20;
 
-/// Requests until they begin anew.
+/// Requests before the sequence repeats.
 const REQUESTS: usize = 1 << 18;
 
-/// Decides which they are: the same ones whoever is measured.
+/// Seed of the requests: the same for all candidates.
 const SEED: u64 = 1998;
 
 /// Mean size of the World Cup's files, in bytes.
@@ -35,15 +35,15 @@ const MEAN_SIZE: f64 = 307e6 / 20_728.0;
 /// The exponent of their popularity.
 const EXPONENT: f64 = 1.16;
 
-/// Spread of the logarithms of the synthetic files' sizes. An assumption: what web servers
-/// commonly have.
+/// Standard deviation of the logarithms of the synthetic files' sizes. An assumption: a common
+/// value of web servers.
 const SPREAD: f64 = 1.5;
 
-/// How much of a synthetic file's popularity is due to its being small, from 0 to 1: as much as
-/// makes the mean answer as large as the World Cup's, 4991 GB in 1.35 billion requests.
+/// Share of a synthetic file's popularity that is due to its small size, from 0 to 1. It is chosen
+/// so that the mean answer is as large as the World Cup's: 4991 GB in 1.35 billion requests.
 const SMALLNESS: f64 = 0.54;
 
-/// A file that the server has.
+/// A file of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::programs) struct Served {
     /// Its name.
@@ -55,15 +55,14 @@ pub(in crate::programs) struct Served {
 /// Files, and requests for them.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::programs) struct Asked {
-    /// What there is to ask for; of a trace, the most popular one first.
+    /// The files; of a trace, the most popular one first.
     pub(in crate::programs) files: Vec<Served>,
-    /// Which of them is asked for, one after the other, by whichever client comes next; and
-    /// again from the beginning.
+    /// The indices of requested files in order, for whichever client is next; the sequence repeats.
     pub(in crate::programs) requests: Vec<u32>,
 }
 
 impl Asked {
-    /// One file, again and again.
+    /// One file, requested again and again.
     pub(in crate::programs) fn one(size: Size) -> Self {
         Self {
             files: files([size.bytes() as u64]),
@@ -71,16 +70,16 @@ impl Asked {
         }
     }
 
-    /// What a log of the World Cup's site says, which may be compressed with gzip: its most
-    /// popular files, asked for in its order.
+    /// The most popular files of a log of the World Cup's site, requested in its order. The log may
+    /// be compressed with gzip.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, if its last record is cut off, or if no file was asked for.
+    /// If it cannot be read, if its last record is incomplete, or if it has no answer with a file.
     pub(in crate::programs) fn world_cup(log: &Path) -> io::Result<Self> {
         let largest = u32::try_from(Size::MAX.bytes()).unwrap_or(u32::MAX);
         let mut log = BufReader::new(File::open(log)?);
-        // No record of 1998 begins like that.
+        // No record of 1998 begins with these bytes.
         let is_compressed = log.fill_buf()?.starts_with(&[0x1f, 0x8b]);
         let log: Box<dyn Read> = match is_compressed {
             true => Box::new(MultiGzDecoder::new(log)),
@@ -89,7 +88,7 @@ impl Asked {
         Self::answered(&world_cup::read(log, MOST_RECORDS, largest)?)
     }
 
-    /// Files are as large as the largest answer with them: others broke off.
+    /// Each file is as large as the largest answer with it: smaller answers were interrupted.
     fn answered(answers: &[Answer]) -> io::Result<Self> {
         let mut objects: HashMap<u32, (u32, u32)> = HashMap::new();
         for answer in answers {
@@ -125,8 +124,8 @@ impl Asked {
         })
     }
 
-    /// Files as the World Cup's are on the average, and asked for about as often. Small ones are
-    /// popular, for the most part.
+    /// Synthetic files with the World Cup's mean size and popularity. Small files are popular, for
+    /// the most part.
     pub(in crate::programs) fn synthetic() -> Self {
         let mut random = fastrand::Rng::with_seed(SEED);
         let file = |_| {
@@ -148,11 +147,11 @@ impl Asked {
         asked.by_zipf(EXPONENT)
     }
 
-    /// The same files, asked for by Zipf's law instead.
+    /// The files, with requests distributed by Zipf's law instead.
     pub(in crate::programs) fn by_zipf(self, alpha: f64) -> Self {
         let zipf = Zipf::new(self.files.len(), alpha);
         let mut random = fastrand::Rng::with_seed(SEED);
-        // There are no more files than a number of 32 bits can say.
+        // The number of files fits 32 bits.
         let requests = (0..REQUESTS).map(|_| zipf.draw(&mut random) as u32);
         Self {
             requests: requests.collect(),
@@ -161,7 +160,7 @@ impl Asked {
     }
 }
 
-/// With names that say nothing.
+/// Files with generic names.
 fn files(lengths: impl IntoIterator<Item = u64>) -> Vec<Served> {
     let file = |(number, length): (u32, u64)| Served {
         name: format!("file{number}"),

@@ -1,9 +1,9 @@
-//! Clients in one thread: as many connections, one request at a time on each.
+//! Clients in one thread: a number of connections, with one request at a time on each.
 //!
-//! They do as event loops of other generators do, wrk's among them: the end of an answer is taken in, and
-//! the next request goes out when the kernel has said that there is room for it. So all answers that are
-//! there are taken in before the next requests, and the client sleeps less often than one that asks as soon
-//! as each answer is there (docs/performance.md has figures).
+//! They work like the event loops of other generators, such as wrk. A client handles the end of an
+//! answer, and sends the next request when the kernel reports room for it. All available answers
+//! are therefore handled before the next requests. Such a client sleeps less often than one that
+//! sends a request after each answer (docs/performance.md has figures).
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,13 +16,13 @@ use super::{Asked, Counted, Order, processes};
 use crate::samples::{Counts, Recorder, SIZE_CLASSES, Side, size_class};
 use crate::workload::{Meter, Watched, processor_ns_of, watch};
 
-/// Bytes that are offered to each read.
+/// Bytes offered to each read.
 const READ: usize = 256 << 10;
 
-/// Connections that are looked at in a row.
+/// Connections handled in a row.
 const EVENTS: usize = 64;
 
-/// Measures.
+/// Runs the measurement.
 pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result<Counted> {
     if order.asked.files.is_empty() || order.asked.requests.is_empty() {
         return Err(io::Error::other("there is nothing to ask for"));
@@ -62,12 +62,12 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
     Ok(Counted { client, server })
 }
 
-/// What came to its end.
+/// Completed requests.
 #[derive(Debug, Default)]
 struct Tally {
     requests: u64,
     bytes: u64,
-    /// By the class of the file's size.
+    /// Durations by the class of the file's size.
     by_size: [Recorder; SIZE_CLASSES.len()],
 }
 
@@ -76,24 +76,24 @@ struct Tally {
 struct Client {
     stream: TcpStream,
     response: Response,
-    /// What is asked for, and since when.
+    /// The requested file; the next field is the time of the request.
     file: usize,
     asked: Instant,
 }
 
-/// All of them.
+/// All connections of the process.
 struct Clients<'a> {
     order: &'a Order,
     all: Vec<Client>,
     epoll: Epoll,
     buffer: Vec<u8>,
-    /// Of the next request.
+    /// Index of the next request.
     next: usize,
     tally: Tally,
 }
 
 impl<'a> Clients<'a> {
-    /// Connects all and has each ask for its first file.
+    /// Connects all, and sends the first request on each.
     fn connect(order: &'a Order, address: SocketAddr) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut all = Vec::new();
@@ -121,7 +121,7 @@ impl<'a> Clients<'a> {
         Ok(clients)
     }
 
-    /// Goes on for so long, and until all answers that are there are taken.
+    /// Runs for this long, and until all available answers are handled.
     fn go_on(&mut self, span: Duration) -> io::Result<()> {
         let end = Instant::now() + span;
         let patience = u16::try_from(self.order.patience.as_millis()).unwrap_or(u16::MAX);
@@ -146,13 +146,13 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// What the kernel is to tell of a client's connection.
+    /// Sets the events of a client's connection.
     fn watch(&self, number: usize, what: EpollFlags) -> io::Result<()> {
         let mut event = EpollEvent::new(what, number as u64);
         Ok(self.epoll.modify(&self.all[number].stream, &mut event)?)
     }
 
-    /// Takes in what has come for a client; whether that is the end of an answer.
+    /// Handles received bytes of a client. Returns whether an answer is complete.
     fn receive(&mut self, number: usize) -> io::Result<bool> {
         let client = &mut self.all[number];
         let length = self.order.asked.files[client.file].length;
@@ -178,7 +178,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Has a client ask for the next file.
+    /// Sends the next request of a client.
     fn ask(&mut self, number: usize) -> io::Result<()> {
         let Asked { files, requests } = &self.order.asked;
         let file = requests[self.next % requests.len()] as usize;
@@ -189,7 +189,7 @@ impl<'a> Clients<'a> {
         let request = format!("GET /{} HTTP/1.1\r\nHost: test\r\n\r\n", served.name);
         client.file = file;
         client.asked = Instant::now();
-        // The last request has been read, or there would have been no answer.
+        // The server has read the last request, since it has answered.
         client.stream.write_all(request.as_bytes())
     }
 }

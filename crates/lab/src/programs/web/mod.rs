@@ -1,8 +1,8 @@
-//! Web servers, and clients that ask them: each for a file as soon as it has the last one.
+//! Web servers, and clients that request one file after the other.
 //!
-//! The servers are programs of others. The clients are this program once more, which knows
-//! nothing of nodes there: it uses the kernel's sockets through the standard library, and what
-//! they are is decided by whoever starts it.
+//! The servers are unmodified programs. The clients are this program in another process, which does
+//! not know about nodes. It uses the kernel's sockets through the standard library, and its
+//! environment decides whether these are a node's.
 
 mod asked;
 mod clients;
@@ -27,42 +27,42 @@ use crate::samples::Side;
 /// The command that brings this program to [`main`].
 pub const NAME: &str = "lab-web-clients";
 
-/// What the clients' process is told, in a file.
+/// The order for the clients' process, in a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// How many ask at once, each over a connection of its own.
+    /// Number of clients, each with a connection of its own.
     pub(super) clients: u8,
-    /// What they ask for.
+    /// Their requests.
     pub(super) asked: Asked,
-    /// Before anything counts.
+    /// Duration before the measurement.
     pub(super) warm_up: Duration,
-    /// That counts.
+    /// Duration of the measurement.
     pub(super) span: Duration,
-    /// Without a byte for so long, the server is given up.
+    /// Time without a byte before the server is given up.
     pub(super) patience: Duration,
     /// The engines of the server's and the clients' nodes, if they are on nodes.
     pub(super) engines: Vec<u32>,
 }
 
-/// What was counted while it counted.
+/// The counts of the measurement.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) client: Side,
     pub(super) server: Side,
 }
 
-/// Whether a file is a trace that clients may follow: a log of the 1998 World Cup's web site, as it
-/// is published, compressed or not.
+/// Checks that a file is a trace for clients: a log of the 1998 World Cup's web site in its
+/// published form, compressed or not.
 ///
 /// # Errors
 ///
-/// If it cannot be read, if its last record is cut off, or if no file was asked for.
+/// If it cannot be read, if its last record is incomplete, or if it has no answer with a file.
 pub fn check_trace(file: &Path) -> io::Result<()> {
     Asked::world_cup(file).map(drop)
 }
 
-/// The clients of an order, which is in a file, in a process of their own. `server` is the
-/// server's process group. What they counted goes to standard output.
+/// Runs the clients of an order, which is in a file, in a process of their own. `server` is the
+/// server's process group. The counts go to standard output.
 pub fn main(order: &Path, address: SocketAddr, server: u32) -> ExitCode {
     let read = || Ok(serde_json::from_slice(&fs::read(order)?)?);
     let counted = read().and_then(|order: Order| clients::run(&order, address, server));

@@ -1,4 +1,4 @@
-//! What a server's processes have used: those of its process group.
+//! The use of processors by a server: by all processes of its group.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::samples::CpuUse;
 
-/// So far, to a tick of the kernel's clock for each process.
+/// The use so far, to a tick of the kernel's clock for each process.
 pub(super) fn used(group: u32) -> CpuUse {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     let ticks = ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100);
@@ -22,10 +22,10 @@ pub(super) fn used(group: u32) -> CpuUse {
         })
 }
 
-/// User's and system's of a line of `/proc/PID/stat`, those of children that have ended among
-/// them, if it is of a process of the group.
+/// User and system ticks in a line of `/proc/PID/stat`, including those of ended children, if the
+/// process belongs to the group.
 fn ticks_of(line: &str, group: u32) -> Option<[u64; 2]> {
-    // A program's name may have anything in it.
+    // A program's name may contain any characters.
     let (_, fields) = line.rsplit_once(") ")?;
     let fields: Vec<_> = fields.split_whitespace().collect();
     let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_of_the_group_count() {
+    fn only_processes_of_group_count() {
         let line = "77 (a) 1 (b) S 1 76 76 0 -1 4194560 0 0 0 0 120 30 5 2 20 0 1 0 99 0 0";
         assert_eq!(ticks_of(line, 76), Some([125, 32]));
         assert_eq!(ticks_of(line, 77), None);

@@ -1,21 +1,21 @@
-//! What a server answers, as far as clients look at it.
+//! Parses the parts of a server's answer that clients need.
 
 use std::io;
 
 /// Longest head of an answer, in bytes.
 const LONGEST_HEAD: usize = 8 << 10;
 
-/// An answer that arrives in pieces.
+/// An answer that arrives in parts.
 #[derive(Debug, Default)]
 pub(in crate::programs) struct Response {
     head: Vec<u8>,
-    /// Of the body, once the head is there.
+    /// Missing bytes of the body, once the head is complete.
     missing: Option<u64>,
 }
 
 impl Response {
-    /// Takes a piece in; whether that was the last one of a file of `length` bytes. Whatever is
-    /// not an answer with such a file is an error.
+    /// Handles a part. Returns whether it completes an answer with a file of `length` bytes. Any
+    /// other answer is an error.
     pub(in crate::programs) fn take(&mut self, piece: &[u8], length: u64) -> io::Result<bool> {
         let body = match self.missing {
             Some(_) => piece,
@@ -34,7 +34,7 @@ impl Response {
                 }
                 self.missing = Some(length);
                 self.head.clear();
-                // The end was not in what came before, or it would have been found there.
+                // Earlier parts did not contain the end, or it would have been found there.
                 &piece[(end + 4).saturating_sub(before)..]
             }
         };
@@ -45,7 +45,7 @@ impl Response {
     }
 }
 
-/// The length that the head of a good answer says.
+/// The length in the head of a successful answer.
 fn length_of(head: &[u8]) -> io::Result<u64> {
     let head = String::from_utf8_lossy(head);
     let mut lines = head.split("\r\n");
@@ -74,7 +74,7 @@ mod tests {
     const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nServer: a\r\ncontent-length: 5\r\n\r\nHello";
 
     #[test]
-    fn an_answer_may_come_in_any_pieces() {
+    fn answer_in_any_parts_is_complete() {
         for size in 1..=ANSWER.len() {
             let mut response = Response::default();
             for _ in 0..2 {
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_there_with_its_head() {
+    fn empty_file_is_complete_with_its_head() {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
         assert!(Response::default().take(answer, 0).unwrap());
     }
 
     #[test]
-    fn whatever_was_not_asked_for_is_refused() {
+    fn unexpected_answer_is_refused() {
         let refused = |answer: &[u8]| Response::default().take(answer, 5).unwrap_err().to_string();
         assert!(refused(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n").contains("404"));
         assert!(refused(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n").contains("6 bytes instead of 5"));

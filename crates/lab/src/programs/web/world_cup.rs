@@ -1,39 +1,39 @@
-//! The log of the 1998 World Cup's web site, as it is published: twenty bytes a request.
+//! The published log of the 1998 World Cup's web site: twenty bytes a request.
 //!
-//! All numbers have their most significant byte first: when it came (4 bytes, seconds since
-//! 1970), who asked (4), what for (4), bytes of the answer (4), the method (1), the version of
-//! HTTP and the status (2 bits and 6), the kind of file (1), the server (1). Who and what for are
-//! numbers in place of addresses and names.
+//! All numbers are big-endian. A record has the time (4 bytes, seconds since 1970), the client (4),
+//! the object (4), and bytes of the answer (4). Then follow the method (1), the version of HTTP and
+//! the status (2 bits and 6), the kind of file (1), and the server (1). Numbers replace the
+//! addresses of clients and the names of objects.
 
 use std::io::{self, Read};
 
 /// Bytes of a record.
 pub(super) const RECORD: usize = 20;
 
-/// What stands for GET.
+/// The code of GET.
 const GET: u8 = 0;
 
-/// The bits of the status, and what stands for 200 there.
+/// The bits of the status; the next constant is the code of 200.
 const STATUS: u8 = 0x3f;
 const OK: u8 = 2;
 
 /// An answer with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Which one.
+    /// The number of the file.
     pub(super) object: u32,
-    /// Bytes of it.
+    /// Bytes of the file.
     pub(super) size: u32,
 }
 
 impl Answer {
-    /// Of a record, if it is of a GET that was answered with 200 and 1 to `largest` bytes. Every
-    /// record is one, however little sense it makes.
+    /// The answer of a record, if it is a GET answered with 200 and 1 to `largest` bytes. Any bytes
+    /// are a valid record.
     fn of(record: &[u8; RECORD], largest: u32) -> Option<Self> {
         let word =
             |at: usize| u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         let (size, method, status) = (word(12), record[16], record[17] & STATUS);
-        // A size that is not known has all bits set.
+        // An unknown size has all bits set.
         let is_file = method == GET && status == OK && (1..=largest).contains(&size);
         is_file.then(|| Self {
             object: word(8),
@@ -46,7 +46,7 @@ impl Answer {
 ///
 /// # Errors
 ///
-/// A record that is cut off is an error that says where it begins.
+/// An incomplete record is an error that tells where it begins.
 pub(super) fn read(log: impl Read, most: usize, largest: u32) -> io::Result<Vec<Answer>> {
     let mut bytes = Vec::new();
     log.take((most * RECORD) as u64).read_to_end(&mut bytes)?;
@@ -65,7 +65,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A record of a file that was asked for with GET, over HTTP/1.0, on 10 June 1998.
+    /// A record of a file requested with GET, over HTTP/1.0, on 10 June 1998.
     pub(in super::super) fn record(object: u32, size: u32) -> [u8; RECORD] {
         let mut record = [0; RECORD];
         record[..8].copy_from_slice(&[0x35, 0x7e, 0x5a, 0x80, 0, 0, 0x30, 0x39]);
@@ -76,7 +76,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_is_published() {
+    fn record_is_read_in_published_format() {
         let record = [
             0x35, 0x4a, 0x2c, 0x81, 0, 0, 1, 2, 0, 0, 0x51, 0x0f, 0, 1, 0xe2, 0x40, 0, 0x82, 2, 0x25,
         ];
@@ -89,7 +89,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_whole_files_that_were_got_count() {
+    fn only_successful_gets_of_files_count() {
         let with = |at: usize, byte: u8| {
             let mut changed = record(7, 1000);
             changed[at] = byte;
@@ -104,7 +104,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_log_that_is_cut_off_says_where() {
+    fn truncated_log_is_reported_with_position() {
         let log = [record(1, 10), record(2, 20), record(1, 10)];
         let log = log.as_flattened();
         assert_eq!(read(log, 9, 99).unwrap().len(), 3);
@@ -124,7 +124,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_answers_within_bounds_or_an_error(
+        fn any_bytes_yield_bounded_answers_or_an_error(
             log in prop::collection::vec(any::<u8>(), 0..400), most in 0_usize..30
         ) {
             match read(&log[..], most, 1000) {

@@ -1,15 +1,15 @@
-//! Which file is asked for, by how popular it is.
+//! Chooses a file by its popularity.
 
-/// Files by popularity: the one of rank i, from 1, is asked for in proportion to i to the power
-/// of −α (Zipf).
+/// Files by popularity: the one of rank i, from 1, is requested in proportion to i to the power of
+/// −α (Zipf).
 #[derive(Debug)]
 pub(super) struct Zipf {
-    /// The weights of each rank and those before it.
+    /// The cumulative weights of the ranks.
     up_to: Vec<f64>,
 }
 
 impl Zipf {
-    /// Of so many files, one at least.
+    /// The distribution of `files` files, at least one.
     pub(super) fn new(files: usize, alpha: f64) -> Self {
         let weights = (1..=files.max(1)).map(|rank| (rank as f64).powf(-alpha));
         let sums = weights.scan(0.0, |sum, weight| {
@@ -21,7 +21,7 @@ impl Zipf {
         }
     }
 
-    /// A file's index, from 0, which is the most popular one.
+    /// Draws the index of a file, from 0, which is the most popular one.
     pub(super) fn draw(&self, random: &mut fastrand::Rng) -> usize {
         let last = self.up_to.len() - 1;
         let at = random.f64() * self.up_to[last];
@@ -35,8 +35,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// How far the numbers of draws are from what the law says: chi-square, of which the mean is
-    /// the number of files less one.
+    /// The distance between the numbers of draws and the law: chi-square, whose mean is the number
+    /// of files less one.
     fn chi_square(files: usize, alpha: f64, seed: u64, draws: u32) -> f64 {
         let zipf = Zipf::new(files, alpha);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -57,18 +57,18 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn ranks_are_drawn_as_often_as_the_law_says(
+        fn frequencies_of_ranks_follow_the_law(
             files in 2_usize..200, alpha in 0.0..2.0_f64, seed in any::<u64>()
         ) {
             let far = chi_square(files, alpha, seed, 100_000);
             let mean = files as f64 - 1.0;
-            // Eight standard deviations, and what few draws of rare files add.
+            // Eight standard deviations, and the contribution of few draws of rare files.
             prop_assert!(far < mean + 8.0 * (2.0 * mean).sqrt() + 30.0, "{far} of {mean}");
         }
     }
 
     #[test]
-    fn another_exponent_is_found_out() {
+    fn wrong_exponent_is_detected() {
         let zipf = Zipf::new(100, 0.5);
         let mut random = fastrand::Rng::with_seed(7);
         let first = (0..100_000).filter(|_| zipf.draw(&mut random) == 0).count();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_is_always_the_one() {
+    fn single_file_is_always_drawn() {
         let mut random = fastrand::Rng::with_seed(1);
         let zipf = Zipf::new(1, 0.9);
         assert!((0..100).all(|_| zipf.draw(&mut random) == 0));

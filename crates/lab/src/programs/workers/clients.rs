@@ -1,8 +1,9 @@
-//! Clients of servers with several workers: threads with an event loop each, as other generators have.
+//! Clients of servers with several workers: threads with an event loop each, as in other
+//! generators.
 //!
-//! Each client has a connection and one request at a time on it. It keeps the connection, or has a
-//! new one for each request; then the server closes first, as the request asks it to. The process uses
-//! the kernel's sockets, which are a node's where `toehold run` starts it.
+//! Each client has a connection and one request at a time on it. It keeps the connection, or opens
+//! a new one for each request; then the server closes first, as the request asks. The process uses
+//! the kernel's sockets. Under `toehold run` they are a node's.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -29,28 +30,28 @@ use crate::samples::{Recorder, Side};
 /// The command that brings this program to [`main`].
 pub const NAME: &str = "lab-workers-clients";
 
-/// Bytes that are offered to each read.
+/// Bytes offered to each read.
 const READ: usize = 256 << 10;
 
-/// Connections that are looked at in a row.
+/// Connections handled in a row.
 const EVENTS: usize = 64;
 
-/// What the clients' process is told, in a file.
+/// The order for the clients' process, in a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// How many ask at once, each over a connection of its own.
+    /// Number of clients, each with a connection of its own.
     pub(super) clients: u8,
-    /// How many threads they share.
+    /// Number of threads that they share.
     pub(super) threads: usize,
-    /// What they say, and what they get.
+    /// Their requests and the answers.
     pub(super) exchange: Exchange,
     /// Whether each request has a connection of its own.
     pub(super) is_short: bool,
-    /// Before anything counts.
+    /// Duration before the measurement.
     pub(super) warm_up: Duration,
-    /// That counts.
+    /// Duration of the measurement.
     pub(super) span: Duration,
-    /// Without a byte for so long, the server is given up.
+    /// Time without a byte before the server is given up.
     pub(super) patience: Duration,
 }
 
@@ -60,25 +61,25 @@ pub(super) struct Order {
 pub(super) enum Exchange {
     /// A file of a web server.
     Http {
-        /// Behind the slash.
+        /// The path without its first slash.
         file: String,
-        /// Of the file, in bytes.
+        /// Bytes of the file.
         length: u64,
-        /// Of each hundred requests, so many are for a name that was never asked for.
+        /// Requests of each hundred for a name that was never requested before.
         misses: u8,
     },
-    /// Equal bytes each time, and an answer that is always as long.
+    /// A constant request, and an answer of constant length.
     Plain {
-        /// What is sent before anything else, and what the server has to say then.
+        /// A first request, and its expected answer.
         first: Option<(String, String)>,
-        /// What is sent.
+        /// The request.
         request: String,
-        /// How long the answer is.
+        /// Length of the answer.
         answer: usize,
     },
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAddress {
     /// An address of TCP.
@@ -132,7 +133,7 @@ impl ServerAddress {
     }
 }
 
-/// The clients of an order, which is in a file, in a process of their own. What they counted goes to
+/// Runs the clients of an order, which is in a file, in a process of their own. The counts go to
 /// standard output.
 pub fn main(order: &std::path::Path, address: &ServerAddress) -> ExitCode {
     let read = || Ok(serde_json::from_slice(&std::fs::read(order)?)?);
@@ -149,7 +150,7 @@ pub fn main(order: &std::path::Path, address: &ServerAddress) -> ExitCode {
     }
 }
 
-/// What all clients counted together.
+/// The counts of all clients together.
 fn run(order: &Order, address: &ServerAddress) -> io::Result<Side> {
     let threads = order.threads.clamp(1, usize::from(order.clients.max(1)));
     let all = usize::from(order.clients);
@@ -183,7 +184,7 @@ fn run(order: &Order, address: &ServerAddress) -> io::Result<Side> {
     Ok(Side::together(counted))
 }
 
-/// Has something done over a connection of its own.
+/// Sends a request and checks its answer, on a connection of its own.
 fn say_first(address: &ServerAddress, request: &str, answer: &str) -> io::Result<()> {
     let mut stream: Box<dyn EitherStream> = match address {
         ServerAddress::Tcp(address) => Box::new(TcpStream::connect(address)?),
@@ -206,14 +207,14 @@ trait EitherStream: Read + Write {}
 
 impl<T: Read + Write> EitherStream for T {}
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     /// Room for its request, or its connection.
     Room,
     /// Its answer.
     Answer,
-    /// The server's end.
+    /// The end of the connection by the server.
     End,
 }
 
@@ -223,13 +224,13 @@ struct Client {
     stream: File,
     step: Awaited,
     response: Response,
-    /// Of an answer of known length, so much has come.
+    /// Received bytes of an answer of known length.
     have: usize,
     asked: Instant,
 }
 
 impl Client {
-    /// One whose connection is begun.
+    /// A client whose connection has begun.
     fn connect(address: &ServerAddress) -> io::Result<Self> {
         Ok(Self {
             asked: Instant::now(),
@@ -248,7 +249,7 @@ struct Clients<'a> {
     all: Vec<Client>,
     epoll: Epoll,
     buffer: Vec<u8>,
-    /// Tells names of this thread from others'.
+    /// Distinguishes names of this thread from those of others.
     thread: usize,
     /// Requests so far.
     asked: u64,
@@ -301,7 +302,7 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// Goes on for so long.
+    /// Runs for this long.
     fn go_on(&mut self, span: Duration) -> io::Result<()> {
         let end = Instant::now() + span;
         let patience = u16::try_from(self.order.patience.as_millis()).unwrap_or(u16::MAX);
@@ -321,7 +322,7 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// Does what a client has waited for.
+    /// Handles the event that a client has waited for.
     fn step(&mut self, number: usize) -> io::Result<()> {
         let step = self.all[number].step;
         match step {
@@ -357,11 +358,11 @@ impl<'a> Clients<'a> {
         if !self.order.is_short {
             client.asked = Instant::now();
         }
-        // The last request has been read, or there would have been no answer: there is room.
+        // The server has read the last request, since it has answered: there is room.
         client.stream.write_all(request.as_bytes())
     }
 
-    /// Takes in what has come for a client; whether that is the end of an answer.
+    /// Handles received bytes of a client. Returns whether an answer is complete.
     fn receive(&mut self, number: usize) -> io::Result<bool> {
         let client = &mut self.all[number];
         loop {
@@ -398,7 +399,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Begins with a new connection when the server has ended the last one.
+    /// Opens a new connection when the server has closed the last one.
     fn await_end(&mut self, number: usize) -> io::Result<()> {
         let client = &mut self.all[number];
         match client.stream.read(&mut self.buffer) {
@@ -411,7 +412,7 @@ impl<'a> Clients<'a> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             Err(error) => return Err(error),
         }
-        // The old one goes out of the set when it is closed.
+        // Closing the old one removes it from the set.
         *client = Client::connect(self.address)?;
         let event = EpollEvent::new(EpollFlags::EPOLLOUT, number as u64);
         Ok(self.epoll.add(&client.stream, event)?)
@@ -424,7 +425,7 @@ impl Exchange {
         match self {
             Self::Http { file, misses, .. } => {
                 let misses = u64::from(*misses);
-                // Spread evenly: so many of each hundred, whichever hundred it is.
+                // Spread evenly: the same number in any hundred requests.
                 let is_miss = (number + 1) * misses / 100 > number * misses / 100;
                 let name = match is_miss {
                     true => format!("{file}?{}-{thread}-{number}", std::process::id()),
@@ -463,7 +464,7 @@ mod tests {
         }
     }
 
-    /// Answers on each connection, once or again and again, until the test ends.
+    /// Answers on each connection, once or repeatedly, until the test ends.
     fn serve(listener: UnixListener, answer: &'static [u8], is_short: bool) {
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_on_connections_that_stay() {
+    fn answers_on_kept_connections_are_counted() {
         let side = counted(b"answer\n", false).unwrap();
         assert!(side.messages > 0);
         assert_eq!(side.bytes, side.messages * 7);
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_on_a_connection_each() {
+    fn answers_on_short_connections_are_counted() {
         assert!(counted(b"answer\n", true).unwrap().messages > 0);
     }
 
@@ -516,19 +517,19 @@ mod tests {
     }
 
     #[test]
-    fn first_answer_that_is_another_one_is_an_error() {
+    fn wrong_first_answer_is_an_error() {
         let error = counted(b"refused", false).unwrap_err().to_string();
         assert_eq!(error, "the server said `refused`");
     }
 
     #[test]
-    fn connection_that_ends_without_an_answer_is_an_error() {
+    fn connection_without_answer_is_an_error() {
         let error = counted(b"", true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn misses_are_so_many_of_each_hundred_with_names_of_their_own() {
+    fn misses_are_evenly_spread_with_unique_names() {
         let exchange = |misses| Exchange::Http {
             file: "1k".into(),
             length: 1024,
@@ -548,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_of_tcp_or_paths() {
+    fn addresses_are_tcp_addresses_or_paths() {
         assert_eq!("/a/b".parse(), Ok(ServerAddress::Unix("/a/b".into())));
         assert!(matches!("127.0.0.1:80".parse(), Ok(ServerAddress::Tcp(_))));
         assert!("nowhere".parse::<ServerAddress>().is_err());

@@ -1,4 +1,4 @@
-//! What runs for each service: its configuration, and lines for shells.
+//! The configuration of each service, and its shell lines.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::host;
 use crate::programs::place::{Tier, Way};
 use crate::workload::MeasuredProgram;
 
-/// Most threads of a generator, as far as there are cores for them.
+/// Most threads of a generator, if there are cores for them.
 const MOST_THREADS: usize = 8;
 
-/// Length of a memcached's value, and of a Redis's.
+/// Length of a value in memcached and Redis.
 const VALUE: usize = 1024;
 
-/// A request of the small servers', which keep the connection, or close it.
+/// A request of the small servers' protocol that keeps the connection; the next constant closes it.
 const KEEP: char = 'k';
 const CLOSE: char = 'c';
 
-/// Bytes of their request and of their answer.
+/// Bytes of a request in that protocol; the next constant is the answer's.
 const REQUEST: usize = 64;
 const ANSWER: usize = 1024;
 
-/// An nginx with several workers, which may pass requests on.
+/// An nginx with several workers, which may forward requests.
 const NGINX: &str = "daemon off; worker_processes WORKERS; pid ROOT/nginx.pid; error_log ROOT/nginx.log; USER
 events { worker_connections 1024; }
 http { access_log off; sendfile on; keepalive_requests 1000000000;
@@ -51,7 +51,7 @@ pm = static
 pm.max_children = WORKERS
 ";
 
-/// What it answers: a length that nginx need not find out, and some computing.
+/// Its script: an answer of known length, and some computing.
 const PHP: &str = "<?php
 $text = '';
 for ($i = 0; $i < 32; $i++) { $text .= md5((string) $i); }
@@ -59,22 +59,22 @@ header('Content-Length: ' . strlen($text));
 echo $text;
 ";
 
-/// The length of that.
+/// Length of the script's answer.
 const PHP_ANSWER: u64 = 1024;
 
-/// A Varnish that keeps all answers, in front of the Apache at the other port.
+/// A Varnish that caches all answers, in front of the Apache at the other port.
 const VARNISH: &str = "vcl 4.1;
 backend default { .host = \"HOST\"; .port = \"PORT\"; }
 sub vcl_backend_response { set beresp.ttl = 600s; }
 ";
 
-/// Databases without a password, of a user that is not root.
+/// Databases without a password, owned by a user other than root.
 const INITDB: &str = "rm -rf postgresql && mkdir postgresql && chown postgres: postgresql && \
     setpriv --reuid=postgres --regid=postgres --init-groups \
     initdb -D $DIR/postgresql -U bench --auth=trust --no-sync >/dev/null && \
     echo host all all all trust >> postgresql/pg_hba.conf";
 
-/// Nothing is written: what costs is a query.
+/// No data are written: a query is the cost.
 const POSTGRES: &str = "exec setpriv --reuid=postgres --regid=postgres --init-groups postgres -D $DIR/postgresql \
     -c port=$PORT -c listen_addresses=ADDRESSES -c unix_socket_directories=$DIR/sockets \
     -c fsync=off -c autovacuum=off -c max_connections=100 -c shared_buffers=64MB";
@@ -97,7 +97,7 @@ const MARIADB: &str = "exec mariadbd --no-defaults --user=mysql --datadir=$DIR/m
 const SYSBENCH: &str = "sysbench oltp_point_select HOST --mysql-user=root --mysql-db=bench --tables=1 \
     --table-size=10000 --db-ps-mode=disable";
 
-/// What a job takes, with all files that it needs.
+/// The lines of a job, with all files that it needs.
 pub(super) fn of(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
     use MeasuredProgram as S;
     match job.service {
@@ -130,13 +130,13 @@ fn is_short(service: MeasuredProgram) -> bool {
     )
 }
 
-/// Threads of a client program: no more than it has connections, or than there are cores.
+/// Threads of a client program: at most its connections, and at most the cores.
 fn threads(job: Job) -> usize {
     let cores = host::usable_cores().len();
     usize::from(job.clients).min(cores).clamp(1, MOST_THREADS)
 }
 
-/// Our own clients.
+/// The lines with this crate's clients.
 fn own(
     job: Job,
     spot: &ListeningPlace<'_>,
@@ -169,7 +169,7 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A configuration of nginx, and the line that serves it.
+/// Writes a configuration of nginx, and returns the line of its server.
 fn nginx_line(job: Job, spot: &ListeningPlace<'_>) -> Result<String, String> {
     let at = |server| match spot.way {
         Way::Unix => format!("unix:{}", spot.path(server)),
@@ -332,7 +332,7 @@ fn memcached(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result
     stored(job, spot, settings, kept, server)
 }
 
-/// How a value is kept, and got again.
+/// The requests that set and get a value.
 struct Kept {
     set: String,
     done: &'static str,
@@ -360,7 +360,7 @@ fn stored(
     own(job, spot, settings, exchange, (server, None))
 }
 
-/// A small server of this crate.
+/// The lines of a small server of this crate.
 fn small(job: Job, spot: &ListeningPlace<'_>, settings: &Settings) -> Result<JobLines, String> {
     spot.write("workers.c", include_str!("workers.c"))?;
     let compile = "cc -O2 -pthread -o workers workers.c";

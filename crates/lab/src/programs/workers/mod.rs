@@ -1,7 +1,7 @@
 //! Programs with several workers: servers, their clients, and busy loops beside them.
 //!
-//! Neither side has cores of its own: all may run on every core that this process may. Databases
-//! are made once in a run, in a directory that lasts as long (`Stock`). Nodes, namespaces and
+//! Neither side has cores of its own: all may run on every core of this process. Databases are
+//! created once in a run, in a directory that lasts as long (`Stock`). Nodes, namespaces and
 //! processes are new in each measurement.
 
 mod clients;
@@ -21,14 +21,14 @@ use super::{Files, Lines, On, PATIENCE, ProgramsError, exchange_at_ports};
 use crate::samples::Side;
 use crate::workload::MeasuredProgram;
 
-/// What the measurements of a run have in common.
+/// Shared state of the measurements of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Stock {
     files: OnceCell<Files>,
 }
 
 impl Stock {
-    /// The directory of files, which is made when it is first asked for.
+    /// The directory of files, created at its first use.
     fn files(&self, toehold: &Path) -> Result<&Files, ProgramsError> {
         if let Some(files) = self.files.get() {
             return Ok(files);
@@ -38,7 +38,7 @@ impl Stock {
     }
 }
 
-/// What is measured.
+/// The parameters of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
     pub(super) service: MeasuredProgram,
@@ -47,7 +47,7 @@ pub(super) struct Job {
     pub(super) loops: u8,
 }
 
-/// What runs for a job: lines for shells, which know the variables of
+/// Shell lines of a job, which use the variables of
 /// [`Places::command`](super::place::Places::command).
 struct JobLines {
     back: Option<String>,
@@ -56,7 +56,7 @@ struct JobLines {
     read: said::Reader,
 }
 
-/// What the clients of a job counted. The servers count nothing.
+/// The counts of a job's clients; the servers count nothing.
 pub(super) fn measure(
     job: Job,
     on: On<'_>,
@@ -103,12 +103,12 @@ pub(super) fn measure(
     Ok((client, Side::default()))
 }
 
-/// What programs count that know no parts of seconds.
+/// Whole seconds, for programs without fractions of seconds.
 fn whole_seconds(ms: u64) -> u32 {
     u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }
 
-/// Where the servers of a measurement are to listen, and what they may have on disk.
+/// The listening address of a measurement's servers, and their directory.
 struct ListeningPlace<'a> {
     way: Way,
     places: &'a Places<'a>,
@@ -116,7 +116,7 @@ struct ListeningPlace<'a> {
 }
 
 impl ListeningPlace<'_> {
-    /// Where a server listens, as most programs have it: a port, or a path.
+    /// A server's listening address in the common form: a port, or a path.
     fn listen(&self, server: Tier) -> String {
         match self.way {
             Way::Unix => self.path(server),
@@ -124,7 +124,7 @@ impl ListeningPlace<'_> {
         }
     }
 
-    /// Where it is reached.
+    /// The address for clients.
     fn reach(&self, server: Tier) -> String {
         match self.way {
             Way::Unix => self.path(server),
@@ -136,7 +136,7 @@ impl ListeningPlace<'_> {
         self.places.socket_of(server).display().to_string()
     }
 
-    /// Writes a file of the servers' and gives its path.
+    /// Writes a file for the servers and returns its path.
     fn write(&self, name: &str, text: &str) -> Result<String, String> {
         let path = self.files.path().join(name);
         let written = std::fs::write(&path, text);
@@ -144,7 +144,7 @@ impl ListeningPlace<'_> {
         Ok(path.display().to_string())
     }
 
-    /// Has something made that the run has not yet, by a shell's line which knows `$DIR`.
+    /// Runs a shell line, which may use `$DIR`, once in a run.
     fn make_once(&self, name: &str, what: &str, line: &str) -> Result<(), String> {
         let made = self.files.path().join(format!("made.{name}"));
         if made.exists() {

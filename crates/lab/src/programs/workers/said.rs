@@ -1,11 +1,11 @@
-//! What clients of services say, and what of it counts.
+//! Parsers for the output of the services' clients.
 
 use crate::samples::Side;
 
-/// From a client's output to what it counted.
+/// Converts a client's output to its counts.
 pub(super) type Reader = fn(&str) -> Option<Side>;
 
-/// What our own clients counted.
+/// The counts of this crate's clients.
 pub(super) fn own(output: &str) -> Option<Side> {
     serde_json::from_str(output.trim()).ok()
 }
@@ -24,9 +24,9 @@ pub(super) fn sysbench(output: &str) -> Option<Side> {
     rate(rest.strip_suffix("per sec.)")?)
 }
 
-/// A thousand seconds of a rate: nothing else is known of it.
+/// A thousand seconds of a rate; no other count is known.
 fn rate(text: &str) -> Option<Side> {
-    /// Seconds that make even slow rates exact to three digits.
+    /// Enough seconds that even slow rates are exact to three digits.
     const SECONDS: u64 = 1000;
     let rate: f64 = text.trim().parse().ok()?;
     let messages = (rate * SECONDS as f64).round();

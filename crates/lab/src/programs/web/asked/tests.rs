@@ -10,7 +10,7 @@ fn lengths(asked: &Asked) -> Vec<u64> {
     asked.files.iter().map(|file| file.length).collect()
 }
 
-/// Bytes of a request's answer, on the average.
+/// Mean bytes of a request's answer.
 fn mean_answer(asked: &Asked) -> f64 {
     let answers = asked
         .requests
@@ -27,7 +27,7 @@ fn of_log(bytes: &[u8]) -> io::Result<Asked> {
 }
 
 #[test]
-fn a_log_is_its_files_by_popularity_and_its_requests_in_order() {
+fn log_yields_files_by_popularity_and_requests_in_order() {
     let log = [(9, 100), (5, 70), (9, 40), (8, 30), (5, 70), (9, 100)];
     let log = log.map(|(object, size)| record(object, size));
     let asked = of_log(log.as_flattened()).unwrap();
@@ -46,7 +46,7 @@ fn a_log_is_its_files_by_popularity_and_its_requests_in_order() {
 }
 
 #[test]
-fn a_log_without_files_is_an_error() {
+fn log_without_files_is_an_error() {
     for (log, said) in [
         (Vec::new(), "no answer with a file"),
         (record(1, 0).to_vec(), "no answer with a file"),
@@ -57,7 +57,7 @@ fn a_log_without_files_is_an_error() {
 }
 
 #[test]
-fn no_more_is_served_than_fits() {
+fn served_files_are_bounded() {
     let many: Vec<_> = (0..2000_u32).map(|object| Answer { object, size: 1 }).collect();
     let asked = Asked::answered(&many).unwrap();
     assert_eq!(
@@ -79,7 +79,7 @@ fn no_more_is_served_than_fits() {
 }
 
 #[test]
-fn the_synthetic_trace_has_the_figures_that_are_published() {
+fn synthetic_trace_matches_published_figures() {
     let asked = Asked::synthetic();
     let near = |ours: f64, published: f64| (ours / published - 1.0).abs() < 0.1;
     let sizes = lengths(&asked);
@@ -95,7 +95,7 @@ fn the_synthetic_trace_has_the_figures_that_are_published() {
 }
 
 #[test]
-fn the_closer_to_one_alpha_is_the_smaller_are_the_files() {
+fn files_shrink_as_alpha_approaches_one() {
     let means = [0.25, 0.5, 0.75, 1.0].map(|alpha| mean_answer(&Asked::synthetic().by_zipf(alpha)));
     assert!(means.is_sorted_by(|one, next| one > next), "{means:?}");
 }
