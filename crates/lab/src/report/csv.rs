@@ -1,4 +1,4 @@
-//! All figures as a table of a line each, for spreadsheets.
+//! All figures as a table with one figure a line, for spreadsheets.
 
 use super::figure::{Figure, Panel};
 
@@ -32,7 +32,7 @@ fn lines(panel: &Panel, figure: &Figure, text: &mut String) {
     }
 }
 
-/// In quotes, and nothing that a spreadsheet would take for a formula.
+/// A quoted field that a spreadsheet does not take for a formula.
 fn field(text: &str) -> String {
     let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         "'"

@@ -1,11 +1,11 @@
-//! Where figures come from: the machine, the build, and how they were measured.
+//! The sources of figures: the machine, the build, and the settings.
 
 use super::{Header, Report};
 use crate::experiment::Plan;
 use crate::host::Host;
 use crate::workload::Cell;
 
-/// All of it on a line.
+/// All facts on a line.
 pub(super) fn line(header: &Header) -> String {
     let host = &header.host;
     format!(
@@ -28,7 +28,7 @@ fn commit(header: &Header, length: usize) -> String {
     format!("{commit}{changed}")
 }
 
-/// Each of them with its name, without those that are not known.
+/// The known facts, each with its name.
 pub(super) fn all(report: &Report) -> Vec<(&'static str, String)> {
     let header = &report.header;
     let build = &header.build;
@@ -79,7 +79,7 @@ fn host(host: &Host) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// What the servers' side ran on, where that is another machine.
+/// The machine of the servers, if it is another one.
 fn other_machine(header: &Header) -> Vec<(&'static str, String)> {
     let Some(far) = &header.plan.settings.far else {
         return Vec::new();

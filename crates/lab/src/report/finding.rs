@@ -1,5 +1,5 @@
-//! What a run says, in a line a figure: who differs from whom, by what factor, how sure
-//! that is, and what was expected.
+//! The findings of a run, a line each: the difference between two candidates, its factor, its
+//! certainty, and the expectation.
 
 use super::figure::{Figure, Panel, Series};
 use super::said::beside_paper;
@@ -8,34 +8,34 @@ use crate::experiment::{Limit, Verdict, Wanted};
 use crate::statistics::Estimate;
 use crate::workload::Better;
 
-/// Factors below this one are said in percent.
+/// Factors below this one are given in percent.
 const FACTOR: f64 = 1.5;
 
-/// A line.
+/// One finding.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
-    /// Name of the panel that shows it.
+    /// The panel that shows it.
     pub(super) panel: String,
-    /// What was measured.
+    /// The measured quantity.
     pub(super) about: String,
-    /// Whose figures were compared, if any were: candidate and baseline.
+    /// The compared candidates, if any: candidate and baseline.
     pub(super) compared: Option<(String, String)>,
-    /// What came out: once, or at the two places that differ most.
+    /// The result: one, or those at the two places that differ most.
     pub(super) ours: Vec<Difference>,
-    /// What was expected, and whether it came true.
+    /// The expectation, and whether it was met.
     pub(super) expected: Option<Expected>,
 }
 
-/// By what two candidates differ somewhere, or what one has.
+/// The difference of two candidates at a place, or the figure of one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Difference {
-    /// Where, if it was measured at several places.
+    /// The place, if there are several.
     pub(super) place: Option<String>,
-    /// Such as `12.2× lower`.
+    /// Text such as `12.2× lower`.
     pub(super) text: String,
-    /// Such as `11.8–12.5`.
+    /// Text such as `11.8–12.5`.
     pub(super) interval: String,
-    /// What to think of it.
+    /// The judgement.
     pub(super) tone: Tone,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Difference {
 pub(super) enum Tone {
     /// Better than the baseline, or as expected.
     Better,
-    /// Worse, or not as expected.
+    /// Worse than the baseline, or not as expected.
     Worse,
-    /// Neither for sure.
+    /// Neither with certainty.
     Same,
 }
 
@@ -61,19 +61,19 @@ impl Tone {
     }
 }
 
-/// What somebody said before the run.
+/// An expectation from before the run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expected {
-    /// What, and by whom.
+    /// The expectation, and its source.
     pub(super) text: String,
-    /// Whether it came true.
+    /// Whether it was met.
     pub(super) verdict: String,
-    /// What to think of that.
+    /// The judgement.
     pub(super) tone: Tone,
 }
 
-/// The lines of a run: one for each thing that its paper says, one for each main figure that
-/// is compared, then what its plan wants.
+/// The findings of a run. First those on its paper's statements, then those on compared main
+/// figures, then those on its plan's targets.
 pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
     let plan = &report.header.plan;
     let says = plan.paper.iter().flat_map(|paper| &paper.says);
@@ -86,7 +86,7 @@ pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
     says.chain(compared).chain(wanted).collect()
 }
 
-/// The panel that shows a figure, which way it is better, and where in it the figure is.
+/// The panel of a figure, its better direction, and the figure's index in it.
 pub(super) fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel, Better, String)> {
     let metric = figure.split('/').next()?;
     panels.iter().find_map(|panel| {
@@ -97,7 +97,7 @@ pub(super) fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel,
     })
 }
 
-/// The comparison that matters first, or all of an overview.
+/// The most important comparison, or all of an overview.
 fn compared(panel: &Panel) -> Vec<Finding> {
     let Some(ratios) = &panel.ratios else {
         return Vec::new();
@@ -136,7 +136,7 @@ fn at_ends(panel: &Panel, ratios: &Figure, series: &Series) -> Option<Finding> {
     })
 }
 
-/// A panel's title and what was measured.
+/// A panel's title and the measured quantity.
 pub(super) fn about(title: &str, main: &Figure) -> String {
     let title = title.split(':').next().unwrap_or(title);
     format!("{title} ({})", main.measure)
@@ -165,7 +165,7 @@ pub(super) fn difference(ratio: &Estimate, better: Better, place: Option<String>
             tone,
         };
     }
-    // How many times as low, or as high.
+    // The factor between the two.
     let [low, factor, high] = match is_lower {
         true => [1.0 / ratio.high, 1.0 / ratio.median, 1.0 / ratio.low],
         false => [ratio.low, ratio.median, ratio.high],
@@ -189,7 +189,7 @@ pub(super) fn difference(ratio: &Estimate, better: Better, place: Option<String>
     }
 }
 
-/// A percentage: two digits are enough.
+/// A percentage with two digits.
 fn whole(percent: f64) -> String {
     if percent < 9.95 {
         format!("{percent:.1}")
@@ -202,7 +202,7 @@ pub(super) fn range(low: f64, high: f64) -> String {
     format!("{}–{}", digits(low), digits(high))
 }
 
-/// What the plan wants of a figure that was measured.
+/// The verdict on a target of the plan, if its figure was measured.
 fn judged(report: &Report, panels: &[Panel], wanted: &Wanted) -> Option<Finding> {
     let figure = report.ratios.get(&wanted.figure)?;
     let (bound, limit) = match wanted.limit {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_said_as_a_factor_or_in_percent() {
+    fn ratio_is_shown_as_factor_or_percent() {
         let said = |low, median, high| said(low, median, high, Better::Lower);
         assert_eq!(
             said(0.08, 0.1, 0.125),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_is_better_where_it_is() {
+    fn direction_of_better_is_respected() {
         assert_eq!(said(1.9, 2.0, 2.1, Better::Higher).1, Tone::Better);
         assert_eq!(
             said(0.4, 0.5, 0.6, Better::Higher),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_around_one_is_no_difference() {
+    fn interval_around_one_is_no_difference() {
         let (text, tone) = said(0.9, 1.02, 1.1, Better::Lower);
         assert_eq!(
             (text.as_str(), tone),

@@ -1,4 +1,4 @@
-//! A report as Markdown, for pasting where people talk.
+//! A report as Markdown, for pasting into discussions.
 
 use super::facts;
 use super::figure::{Figure, Panel, Series, panels};
@@ -7,10 +7,10 @@ use super::saved::Saved;
 use super::table::digits;
 use super::worst;
 
-/// Lines of a failed candidate's output. All of it is in the page and in the samples.
+/// Lines of a failed candidate's output. The page and the samples have all of it.
 const OUTPUT_LINES: usize = 5;
 
-/// Runs as Markdown: findings, main figures, doubts.
+/// Formats runs as Markdown: findings, main figures, doubts.
 pub fn markdown(runs: &[Saved]) -> String {
     let mut text = String::new();
     for run in runs {
@@ -130,7 +130,7 @@ fn failures(run: &Saved, text: &mut String) {
     let failed = run.report.failures.iter().map(|failure| {
         let lines = failure.output.lines().collect::<Vec<_>>();
         let last = lines[lines.len().saturating_sub(OUTPUT_LINES)..].iter();
-        // Indented by eight, it is code within an item, whatever is in it.
+        // Indented by eight, any text is code within an item.
         let output = last.map(|line| format!("\n        {line}")).collect::<String>();
         let output = if output.is_empty() {
             output
@@ -151,7 +151,7 @@ fn failures(run: &Saved, text: &mut String) {
     }
 }
 
-/// Text that is nothing but text in Markdown, on one line.
+/// Escapes text for Markdown, on one line.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -173,7 +173,7 @@ mod tests {
     use crate::report::tests::saved;
 
     #[test]
-    fn findings_figures_and_failures_are_there() {
+    fn markdown_has_findings_figures_and_failures() {
         let text = markdown(&[saved()]);
         for part in [
             "## Stream sockets between two processes of one machine\n",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_was_measured_of_stands_alone() {
+    fn statement_without_figure_stands_alone() {
         let finding = Finding {
             panel: String::new(),
             about: "All of it".into(),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_text() {
+    fn markdown_characters_are_escaped() {
         assert_eq!(plain("a|b\n<b> *x* @all"), "a\\|b \\<b\\> \\*x\\* \\@all");
     }
 }

@@ -1,4 +1,4 @@
-//! From samples to what a person or a program reads: figures, ratios, tables, JSON.
+//! Converts samples to results for people and programs: figures, ratios, tables, JSON.
 
 mod csv;
 mod facts;
@@ -35,69 +35,69 @@ use crate::samples::{Outcome, Sample, StoreError};
 use crate::statistics::Estimate;
 use crate::workload::{Better, Factors, Quantity, Workload};
 
-/// Version of what is written as JSON. It grows when a field changes its meaning.
+/// Version of the JSON format. It grows when a field changes its meaning.
 pub const FORMAT: u32 = 2;
 
-/// What is known before anything is measured; saved beside the samples.
+/// The facts known before the measurements; saved beside the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`FORMAT`].
+    /// Format of the file: [`FORMAT`].
     pub format: u32,
     /// When the run began (RFC 3339).
     pub began: String,
-    /// What was measured.
+    /// The measured build.
     pub build: Build,
-    /// Where.
+    /// The machine.
     pub host: Host,
-    /// What the server's and the clients' core share, as far as the machine says.
+    /// What the server's and the clients' core share, if the machine reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub neighbours: Option<Neighbours>,
-    /// The other machine, if there was one and it was met.
+    /// The other machine, if there was one and it was reached.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub far: Option<Met>,
-    /// How.
+    /// The plan.
     pub plan: Plan,
 }
 
-/// Everything a run found.
+/// All findings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was known before.
+    /// The facts known before.
     #[serde(flatten)]
     pub header: Header,
-    /// How long the run took, in seconds.
+    /// Duration of the run, in nanoseconds.
     pub took_ns: u64,
-    /// Whether it was carried out to its end.
+    /// Whether the run was completed.
     pub complete: bool,
     /// Processor time of the whole machine during the run.
     pub machine: MachineUse,
     /// The directory with the raw samples.
     pub results: PathBuf,
-    /// How each candidate fared.
+    /// The outcome of each candidate.
     pub candidates: BTreeMap<String, Fate>,
     /// Figures by stable name.
     pub metrics: BTreeMap<String, Figures>,
-    /// Candidate's figure divided by the baseline's, run by run: by
-    /// `METRIC/CANDIDATE/BASELINE`, such as `latency_64B/toehold/kernel-veth`. And what
-    /// says something without being compared, by `METRIC/CANDIDATE`: shares of a core,
-    /// such as `idle/adaptive`, and times, which are in milliseconds, such as
-    /// `ack_ms/adaptive`.
+    /// The candidate's figure divided by the baseline's, in each run: by
+    /// `METRIC/CANDIDATE/BASELINE`, such as `latency_64B/toehold/kernel-veth`. Figures that need no
+    /// comparison are listed by `METRIC/CANDIDATE`. These are shares of a core, such as
+    /// `idle/adaptive`, and times in milliseconds, such as `ack_ms/adaptive`.
     pub ratios: BTreeMap<String, Estimate>,
-    /// Programs with several workers beside the kernel's loopback, the lowest ratio first.
+    /// Programs with several workers compared with the kernel's loopback, the lowest ratio first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub worst: Vec<CellStanding>,
     /// Every measurement that failed.
     pub failures: Vec<Failure>,
 }
 
-/// How a candidate fared.
+/// The outcome of a candidate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fate {
     /// Measurements taken.
     pub measured: u32,
     /// Measurements that failed.
     pub failed: u32,
-    /// Why it cannot be had on this machine, or with some values of the factors: each reason once.
+    /// The reasons why it is unavailable on this machine, or with some values of the factors, each
+    /// once.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unavailable: Option<String>,
 }
@@ -109,23 +109,23 @@ pub struct Figures {
     pub workload: String,
     /// The workload's kind, as in a plan: `ping-pong`.
     pub kind: String,
-    /// Which of the workload's figures it is, such as `p99`; empty for the main one. Figures
-    /// of one kind and one part are a series over the factors.
+    /// The part of the workload's figures, such as `p99`; empty for the main one. Figures of one
+    /// kind and one part form a series over the factors.
     pub part: String,
-    /// What the cell has of each factor.
+    /// The cell's value of each factor.
     pub factors: Factors,
-    /// For people, within the workload.
+    /// Label for people, within the workload.
     pub label: String,
     /// Unit of the values.
     pub unit: Quantity,
-    /// Which way it is better.
+    /// Which direction is better.
     pub better: Better,
     /// Whether it is the workload's main figure.
     pub main: bool,
-    /// Whether it is left out of tables for people.
+    /// Whether tables for people leave it out.
     #[serde(default)]
     pub detail: bool,
-    /// By candidate.
+    /// Values by candidate.
     pub values: BTreeMap<String, Estimate>,
 }
 
@@ -138,9 +138,9 @@ pub struct Failure {
     pub workload: String,
     /// Name of the candidate.
     pub candidate: String,
-    /// What went wrong.
+    /// The reason for the failure.
     pub reason: String,
-    /// The last of what its processes wrote.
+    /// The last part of its processes' output.
     pub output: String,
 }
 
@@ -155,7 +155,7 @@ impl Fate {
 }
 
 impl Header {
-    /// For a run of `plan` that begins now.
+    /// The header of a run of `plan` that begins now.
     pub fn now(plan: Plan) -> Self {
         Self {
             format: FORMAT,
@@ -170,7 +170,7 @@ impl Header {
 }
 
 impl Report {
-    /// Of the samples of a run that took `took`.
+    /// The report on the samples of a run that took `took`.
     pub fn new(
         header: Header,
         samples: &[Sample],
@@ -196,13 +196,13 @@ impl Report {
         report
     }
 
-    /// Writes it as JSON to `path`: all of it or nothing.
+    /// Writes the whole report as JSON to `path`, or nothing.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
         crate::samples::write_json(path, self)
     }
 
-    /// Whether the machine itself changed during the run. On a virtual one the two cores
-    /// may move closer together or farther apart, which no pinning prevents.
+    /// Whether the machine itself changed during the run. On a virtual one, the two cores may move
+    /// closer together or farther apart, which pinning cannot prevent.
     fn unsteadiness(&self) -> Option<String> {
         let ping_pong = self
             .header
@@ -220,7 +220,7 @@ impl Report {
         })
     }
 
-    /// What makes the figures doubtful, for people.
+    /// Reasons to doubt the figures, for people.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         let core_seconds = self.took_ns as f64 / 1e9 * self.header.host.cores as f64;
@@ -253,7 +253,7 @@ impl Report {
     }
 }
 
-/// The candidate that shows what the machine itself does.
+/// The candidate that shows the speed of the machine itself.
 const STANDARD: &str = "floor";
 
 /// Its figures should stay within this factor.

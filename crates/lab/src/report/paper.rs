@@ -1,4 +1,4 @@
-//! What a paper says, beside what was measured.
+//! The statements of a paper beside the measured figures.
 
 use comfy_table::Table;
 
@@ -7,8 +7,8 @@ use super::{Look, Report};
 use crate::experiment::{PaperUnit, Said, Trend};
 use crate::statistics::Estimate;
 
-/// A row for all that the paper says. Beside a trend is one figure divided by the other one; some have
-/// none.
+/// A row for each statement of the paper. For a trend, it has the ratio of the two figures; some
+/// statements have no figure.
 pub(super) fn said(report: &Report, look: Look) -> Option<Table> {
     let paper = report.header.plan.paper.as_ref()?;
     let columns = ["", "", "paper", "measured"].map(String::from);
@@ -33,7 +33,7 @@ pub(super) fn said(report: &Report, look: Look) -> Option<Table> {
     (table.row_count() > 0).then_some(table)
 }
 
-/// Of a trend, what it is, than what, and how many times that ours is.
+/// A statement's trend, the other figure, and the measured ratio.
 pub(super) fn trend<'a>(report: &Report, said: &'a Said) -> Option<(Trend, &'a str, Option<Estimate>)> {
     let (trend, than) = (said.is?, said.than.as_deref()?);
     let [ours, other] = [said.figure.as_deref()?, than].map(|figure| measured(report, figure));
@@ -54,14 +54,14 @@ pub(super) fn measured(report: &Report, figure: &str) -> Option<Estimate> {
     ratio.or_else(|| figure.split_once('/').and_then(of_candidate))
 }
 
-/// The figure that a number of the paper stands beside, in the number's unit.
+/// The measured figure for a paper's value, in the paper's unit.
 fn beside(report: &Report, said: &Said) -> Option<Estimate> {
     let figure = said.figure.as_deref()?;
     let divisor = divisor(said.unit?);
     measured(report, figure).map(|ours| ours.divided_by(divisor))
 }
 
-/// What our figures are divided by to be in a paper's unit.
+/// The divisor that converts measured figures to a paper's unit.
 pub(super) fn divisor(unit: PaperUnit) -> f64 {
     match unit {
         PaperUnit::Microseconds => 1e3,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_shows_how_many_times_one_figure_another_is() {
+    fn trend_shows_ratio_of_figures() {
         let mut plan = builtin::all().unwrap()[0].plan(true, 1, [0, 1]);
         let paper = plan.paper.as_mut().unwrap();
         paper.says = vec![Said {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paper_stands_beside_what_was_measured() {
+    fn statements_of_paper_are_beside_measured_figures() {
         let mut plan = builtin::all().unwrap()[0].plan(true, 1, [0, 1]);
         let paper = plan.paper.as_mut().unwrap();
         paper.says.push(Said {
@@ -153,7 +153,7 @@ mod tests {
         assert!(line("14.2 % less").contains("0.858") && line("14.2 % less").contains("0.100 [0.100"));
         assert!(line("so many micro").contains("10.4 µs") && line("so many micro").contains("5.00 [5.00"));
         let trend = line("about 35 %");
-        // Neither a number of the paper's nor one of ours.
+        // Neither a value of the paper nor a measured one.
         let dashes = trend.split_whitespace().filter(|word| *word == "-").count();
         assert_eq!(dashes, 2, "{trend}");
     }

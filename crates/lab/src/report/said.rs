@@ -1,4 +1,4 @@
-//! What a paper says, as findings: whether what was measured says the same.
+//! The statements of a paper as findings: whether the measurements agree.
 
 use super::figure::Panel;
 use super::finding::{Difference, Expected, Finding, Tone, about, difference, place, range};
@@ -6,10 +6,10 @@ use super::{Report, paper, table::digits};
 use crate::experiment::{Said, Trend};
 use crate::statistics::Estimate;
 
-/// An interval whose ends are farther apart than by this factor says nothing of being the same.
+/// A wider interval than this factor cannot confirm agreement.
 const WIDE: f64 = 2.0;
 
-/// What a paper says, and what was measured here in its place. A trend stands for itself.
+/// A paper's statement, and the corresponding measured figure. A trend needs no value.
 pub(super) fn beside_paper(report: &Report, panels: &[Panel], said: &Said) -> Option<Finding> {
     let expected = |verdict: String, tone| Expected {
         text: format!("paper: {}", said.text),
@@ -64,7 +64,7 @@ pub(super) fn beside_paper(report: &Report, panels: &[Panel], said: &Said) -> Op
     })
 }
 
-/// Whether a figure that is so many `times` another one follows a paper's trend.
+/// Whether a ratio of figures follows a paper's trend.
 fn followed(trend: Trend, times: &Estimate) -> (String, Tone) {
     let said = format!(
         "{}× [{}] from there to here",
@@ -79,7 +79,7 @@ fn followed(trend: Trend, times: &Estimate) -> (String, Tone) {
     }
 }
 
-/// By what factor a figure of ours differs from the paper's, and whether it says the same.
+/// The factor between the measured figure and the paper's, and whether they agree.
 fn against_paper(ours: &Estimate, paper: f64, is_ratio: bool) -> (String, Tone) {
     let factor = ours.divided_by(paper);
     let is_within = factor.low <= 1.0 && factor.high >= 1.0;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_papers_value_is_met_passed_or_contradicted() {
+    fn value_of_paper_is_met_passed_or_contradicted() {
         let said = |low, median, high, paper| {
             let ratio = Estimate {
                 median,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_is_followed_or_not_or_cannot_be_told() {
+    fn trend_is_followed_or_not_or_uncertain() {
         let said = |low, high, trend| {
             let times = Estimate {
                 median: f64::midpoint(low, high),

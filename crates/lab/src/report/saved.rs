@@ -1,7 +1,7 @@
-//! A run read back from its directory, whether or not it came to its end.
+//! A run read back from its directory, whether it was completed or not.
 //!
-//! Figures are always made anew from the samples: `report.json` only adds what they do
-//! not know, how long the run took and what the machine did meanwhile.
+//! Figures are always computed from the samples. `report.json` only adds the duration of the run
+//! and the use of the machine.
 
 use std::fs;
 use std::io;
@@ -21,13 +21,13 @@ const FILES: [&str; 3] = ["run.json", "samples.jsonl", "report.json"];
 /// A run that was saved.
 #[derive(Debug)]
 pub struct Saved {
-    /// What it found.
+    /// Its findings.
     pub report: Report,
-    /// What that is made of.
+    /// The samples behind them.
     pub samples: Vec<Sample>,
-    /// What of its files could not be read, for people.
+    /// Unreadable parts of its files, for people.
     pub damage: Vec<String>,
-    /// Its files as they are.
+    /// Its unchanged files.
     pub files: Vec<RawFile>,
 }
 
@@ -36,43 +36,43 @@ pub struct Saved {
 pub struct RawFile {
     /// Its name in the run's directory.
     pub name: &'static str,
-    /// What is in it.
+    /// Its contents.
     pub bytes: Vec<u8>,
 }
 
-/// A run cannot be read.
+/// Reasons why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no run.
+    /// The directory has no run.
     #[error("{} is no run: it has no run.json (a run is a directory among the results of `toehold bench`, `reproduce` or `sweep`)", .0.display())]
     NoRun(PathBuf),
-    /// A file of it cannot be read.
+    /// A file of the run cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// It is not what a run writes.
+    /// The file does not have the format of a run.
     #[error("{} is not what a run writes: {error}", path.display())]
     Content {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where in it, and why.
+        /// The position and the error.
         error: serde_json::Error,
     },
-    /// Written by another version.
+    /// The file was written by another version.
     #[error("{} has format {found}, and this version of toehold knows {FORMAT}: use the one that wrote it", path.display())]
     Format {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its format.
         found: u32,
     },
 }
 
-/// What of `report.json` is not made of samples.
+/// The parts of `report.json` that are not computed from samples.
 #[derive(Deserialize)]
 struct Ending {
     took_ns: u64,
@@ -121,7 +121,7 @@ impl Saved {
         })
     }
 
-    /// What makes the figures doubtful, for people.
+    /// Reasons to doubt the figures, for people.
     pub fn doubts(&self) -> Vec<String> {
         self.damage.iter().cloned().chain(self.report.doubts()).collect()
     }
@@ -135,14 +135,14 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 impl Header {
-    /// What a run was begun with, as it was written; `path` is what the file is called.
+    /// Parses the header of a run; `path` is the file's name in messages.
     pub(crate) fn read(path: &Path, bytes: &[u8]) -> Result<Self, ReadError> {
         versioned(path, bytes)
     }
 }
 
 impl Report {
-    /// What a report says that was written as JSON; `path` is what it is called.
+    /// Parses a report in JSON; `path` is its name in messages.
     pub fn read(path: &Path, bytes: &[u8]) -> Result<Self, ReadError> {
         versioned(path, bytes)
     }
@@ -154,14 +154,14 @@ fn versioned<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, ReadEr
         format: u32,
     }
     let path = path.to_owned();
-    // Another format may have another shape, so that its number comes first.
+    // Another format may have another structure, so its number is checked first.
     match serde_json::from_slice(bytes) {
         Ok(Version { format }) if format != FORMAT => Err(ReadError::Format { path, found: format }),
         _ => serde_json::from_slice(bytes).map_err(|error| ReadError::Content { path, error }),
     }
 }
 
-/// All whole samples. A run that was killed may have left a part of one behind.
+/// All complete samples. A killed run may have left an incomplete one.
 fn samples(bytes: &[u8], damage: &mut Vec<String>) -> Vec<Sample> {
     let lines = bytes.split(|&byte| byte == b'\n').enumerate();
     let mut samples = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_run_is_read_as_it_was_reported() {
+    fn complete_run_is_read_as_reported() {
         let report = report();
         let ending = serde_json::to_string(&report).unwrap();
         let files = [
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_killed_has_the_figures_it_had() {
+    fn killed_run_has_figures_so_far() {
         let samples = samples_text();
         let torn = &samples[..samples.len() - 20];
         let read =
@@ -273,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_has_only_begun_is_a_run() {
+    fn run_without_samples_is_read() {
         let read = Saved::read(directory(&[("run.json", &header_text())]).path()).unwrap();
         assert!(read.samples.is_empty() && read.report.metrics.is_empty());
     }
 
     #[test]
-    fn what_is_no_run_is_said() {
+    fn directory_without_run_is_reported() {
         let said = |files: &[(&str, &str)]| Saved::read(directory(files).path()).unwrap_err().to_string();
         assert!(said(&[]).contains("is no run: it has no run.json"));
         assert!(said(&[("run.json", "{\n  \"format\": 2,\n  oops")]).contains("line 3"));

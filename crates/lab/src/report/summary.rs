@@ -1,4 +1,4 @@
-//! Figures of single measurements, gathered by metric and candidate.
+//! Figures of single measurements, grouped by metric and candidate.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// The ratios of the rounds in which both were measured, in their order.
+    /// The ratios of the rounds in which both were measured, in order.
     fn round_ratios(&self, comparison: &Comparison) -> impl Iterator<Item = f64> {
         let ours = self.values.get(&comparison.candidate);
         let pairs = ours.zip(self.values.get(&comparison.baseline)).into_iter();
@@ -31,7 +31,7 @@ impl Gathered {
 /// All figures of a run.
 pub(crate) struct Summary {
     metrics: BTreeMap<String, Gathered>,
-    /// Parts that the plan is about.
+    /// Parts of figures that the plan shows.
     shown: Vec<String>,
 }
 
@@ -63,14 +63,14 @@ impl Summary {
         }
     }
 
-    /// What a metric of a candidate was in each round, in their order.
+    /// The values of a metric of a candidate in each round, in order.
     pub(super) fn rounds(&self, metric: &str, candidate: &str) -> impl Iterator<Item = f64> {
         let gathered = self.metrics.get(metric);
         let rounds = gathered.and_then(|gathered| gathered.values.get(candidate));
         rounds.into_iter().flat_map(|rounds| rounds.values().copied())
     }
 
-    /// The ratios of a metric in the rounds in which both were measured, in their order.
+    /// The ratios of a metric in the rounds in which both were measured, in order.
     pub(super) fn round_ratios(&self, metric: &str, comparison: &Comparison) -> impl Iterator<Item = f64> {
         let gathered = self.metrics.get(metric).into_iter();
         gathered.flat_map(|gathered| gathered.round_ratios(comparison))
@@ -102,8 +102,8 @@ impl Summary {
             .collect()
     }
 
-    /// The median of the rounds' ratios, not the ratio of medians: what a round does
-    /// to all candidates alike cancels out. And what stands for itself.
+    /// The median of the rounds' ratios, not the ratio of medians: effects of a round on all
+    /// candidates cancel out. Also figures that need no comparison.
     pub(crate) fn ratios(&self, comparisons: &[Comparison]) -> BTreeMap<String, Estimate> {
         let mut ratios = self.plain();
         let compared = self

@@ -11,19 +11,19 @@ use crate::workload::{Cell, Quantity, Workload};
 /// Most columns of ratios; with more, only those of the first candidate are shown.
 const RATIO_COLUMNS: usize = 6;
 
-/// How much of a failed candidate's output is shown, in lines. All of it is saved.
+/// Shown lines of a failed candidate's output. All of it is saved.
 const OUTPUT_LINES: usize = 5;
 
-/// What the text is shown on.
+/// The properties of the output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Look {
-    /// Columns of the terminal; without one, tables are as wide as they need to be.
+    /// Columns of the terminal; `None`: tables are as wide as necessary.
     pub width: Option<u16>,
     /// Whether it shows colours.
     pub colours: bool,
 }
 
-/// The report as tables with units, and what is to be known about them.
+/// The report as tables with units, and notes.
 pub fn text(report: &Report, look: Look) -> String {
     let mut text = String::new();
     let host = &report.header.host;
@@ -99,7 +99,7 @@ pub fn text(report: &Report, look: Look) -> String {
     text
 }
 
-/// The heading of a table, and which workloads are in it.
+/// The heading of a table, and the filter for its workloads.
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
@@ -162,7 +162,7 @@ fn is_stream(workload: &Workload) -> bool {
     matches!(workload, Workload::Stream { .. } | Workload::Bulk)
 }
 
-/// Medians: a row a metric, a column a candidate.
+/// Medians, with a row for each metric and a column for each candidate.
 fn figures(report: &Report, cells: &[&Cell], look: Look) -> Option<Table> {
     let candidates = &report.header.plan.candidates;
     let fixed = ["".to_owned(), "".to_owned()].into_iter();
@@ -194,12 +194,12 @@ fn figures(report: &Report, cells: &[&Cell], look: Look) -> Option<Table> {
     (table.row_count() > 0).then_some(table)
 }
 
-/// In a stream, processor time for bytes says more than for writes.
+/// Whether a unit is shown: for a stream, processor time per byte tells more than per write.
 fn is_shown(unit: Quantity, workload: &Workload) -> bool {
     unit != Quantity::CpuPerThousand || !is_stream(workload)
 }
 
-/// Whether people read its times in milliseconds.
+/// Whether times are shown in milliseconds.
 fn is_long(workload: &Workload) -> bool {
     matches!(
         workload,
@@ -207,7 +207,7 @@ fn is_long(workload: &Workload) -> bool {
     )
 }
 
-/// What the plan wants of figures that were measured.
+/// The plan's targets of measured figures.
 fn wanted(report: &Report, look: Look) -> Option<Table> {
     let columns = ["", "", "wanted", "measured", ""].map(String::from);
     let mut table = new_table(columns.into_iter(), 2, look);
@@ -233,7 +233,7 @@ fn wanted(report: &Report, look: Look) -> Option<Table> {
     (table.row_count() > 0).then_some(table)
 }
 
-/// Main figures: a row a workload, a column a comparison.
+/// Main figures, with a row for each workload and a column for each comparison.
 fn ratios(report: &Report, look: Look) -> Option<Table> {
     let plan = &report.header.plan;
     let is_found = |comparison: &&Comparison| {
@@ -282,7 +282,7 @@ pub(super) fn interval(ratio: &Estimate) -> String {
     )
 }
 
-/// What is missing, what went wrong, and what to doubt.
+/// Missing candidates, failures and doubts.
 fn notes(report: &Report, look: Look, text: &mut String) {
     let mut notes = Vec::new();
     for (name, fate) in &report.candidates {
@@ -334,7 +334,7 @@ fn heading(text: &str, look: Look) -> String {
     style(text).bold().force_styling(look.colours).to_string()
 }
 
-/// A long name on two lines, so that its column is not wider than its figures.
+/// A long name on two lines, so that its column is no wider than its figures.
 fn broken(name: &str) -> String {
     match name.rsplit_once('-') {
         Some((first, second)) if name.len() > 12 => format!("{first}-\n{second}"),
@@ -342,7 +342,7 @@ fn broken(name: &str) -> String {
     }
 }
 
-/// The unit people read, which [`shown`] scales to.
+/// The unit for people, to which [`shown`] scales.
 fn unit(quantity: Quantity, is_long: bool) -> &'static str {
     match quantity {
         Quantity::Time if is_long => "(ms)",
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits_and_the_unit_people_read() {
+    fn figures_have_three_digits_and_readable_unit() {
         let shown = |value, quantity| super::shown(value, quantity, false);
         assert_eq!(shown(850.4, Quantity::Time), "0.850");
         assert_eq!(shown(7_412.0, Quantity::Time), "7.41");

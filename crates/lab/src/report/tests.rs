@@ -27,7 +27,7 @@ fn sample(round: u32, candidate: &str, workload: Workload, outcome: Outcome) -> 
     Sample::of_test(round, candidate, Cell::from(workload), outcome)
 }
 
-/// A side that moved 1000 messages of `size` bytes in `span_ms`, burning all of it.
+/// A side that moved 1000 messages of `size` bytes in `span_ms`, with full use of a processor.
 fn side(size: u64, span_ms: u64, round_trip_ns: u64) -> Side {
     Side {
         messages: 1000,
@@ -53,7 +53,7 @@ fn measured(round: u32, candidate: &str, workload: Workload, span_ms: u64, round
     sample(round, candidate, workload, Outcome::of_both(side))
 }
 
-/// Each round is slower than the one before for everyone alike.
+/// Each round is slower than the one before, for all candidates alike.
 pub(super) fn samples() -> Vec<Sample> {
     let size = "64".parse().unwrap();
     let mut samples = Vec::new();
@@ -109,7 +109,7 @@ pub(super) fn report() -> Report {
     )
 }
 
-/// The run as it is read back.
+/// The run, read back.
 pub(super) fn saved() -> Saved {
     Saved {
         samples: samples(),
@@ -117,7 +117,7 @@ pub(super) fn saved() -> Saved {
     }
 }
 
-/// A run of these candidates with these samples, and with the cells that they are of.
+/// A run of these candidates with these samples, and with their cells.
 pub(super) fn saved_of(candidates: &[&str], samples: Vec<Sample>) -> Saved {
     let mut plan = plan();
     plan.candidates = candidates.iter().map(|name| (*name).to_owned()).collect();
@@ -152,7 +152,7 @@ fn saved_as(report: Report) -> Saved {
 }
 
 #[test]
-fn ratios_have_stable_names_and_are_taken_round_by_round() {
+fn ratios_have_stable_names_and_are_computed_by_round() {
     let report = report();
     let names = report.ratios.keys().map(String::as_str).collect::<Vec<_>>();
     for name in [
@@ -172,7 +172,7 @@ fn ratios_have_stable_names_and_are_taken_round_by_round() {
         !names.iter().any(|name| name.contains("floor")),
         "without figures there is no ratio"
     );
-    // Every round has the same ratio, though the machine got three times slower.
+    // Every round has the same ratio, although the machine became three times slower.
     for (name, ratio) in [("latency_64B", 0.1), ("stream", 10.0), ("connect", 10.0)] {
         let estimate = report.ratios[&format!("{name}/toehold/kernel-veth")];
         assert_eq!(estimate.runs, 3);
@@ -214,7 +214,7 @@ fn figures_have_their_units() {
 }
 
 #[test]
-fn a_report_survives_being_written_down() {
+fn report_round_trips_through_json() {
     let report = report();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("report.json");
@@ -228,9 +228,9 @@ fn a_report_survives_being_written_down() {
     assert_eq!(read.candidates, report.candidates);
 }
 
-/// Others read this file: what it has to look like.
+/// Other programs read this file, so that its structure is fixed.
 #[test]
-fn the_shape_of_the_json_is_stable() {
+fn structure_of_json_is_stable() {
     let value = serde_json::to_value(report()).unwrap();
     assert_eq!(value["format"], 2);
     let ratio = value["ratios"]["latency_64B/toehold/kernel-veth"]
@@ -265,7 +265,7 @@ fn the_shape_of_the_json_is_stable() {
 }
 
 #[test]
-fn the_text_has_units_and_says_what_is_missing_and_doubtful() {
+fn text_has_units_missing_candidates_and_doubts() {
     let text = text(&report(), Look::default());
     assert!(!text.contains('\x1b'), "no colours unless asked");
     for part in [
@@ -299,7 +299,7 @@ fn the_text_has_units_and_says_what_is_missing_and_doubtful() {
 }
 
 #[test]
-fn a_machine_that_changed_meanwhile_is_doubted() {
+fn change_of_machine_during_run_is_a_doubt() {
     let size = "64".parse().unwrap();
     let run = |round_trips: [u64; 3]| {
         let rounds = (0..3).zip(round_trips);
@@ -326,7 +326,7 @@ fn a_machine_that_changed_meanwhile_is_doubted() {
 }
 
 #[test]
-fn nothing_measured_is_a_report_too() {
+fn run_without_figures_is_a_report() {
     let report = Report::new(
         Header::now(plan()),
         &[],

@@ -1,4 +1,4 @@
-//! Programs with several workers, the one first that fares worst against the kernel's loopback.
+//! Programs with several workers, ordered by their ratio to the kernel's loopback, the worst first.
 
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
@@ -12,16 +12,16 @@ use crate::statistics::Estimate;
 use crate::testbed;
 use crate::workload::Cell;
 
-/// How a candidate on nodes fares in a cell, beside the kernel's loopback.
+/// A candidate on nodes in a cell, compared with the kernel's loopback.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellStanding {
     /// Stable name of the cell.
     pub cell: String,
-    /// What was measured, for people.
+    /// The measured quantity, for people.
     pub title: String,
-    /// Whose figure is the numerator.
+    /// The candidate in the numerator.
     pub candidate: String,
-    /// The median of the rounds' ratios; nothing if there is none.
+    /// The median of the rounds' ratios, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Estimate>,
     /// Transactions a second of the candidate.
@@ -30,13 +30,13 @@ pub struct CellStanding {
     /// Transactions a second over the kernel's loopback.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub baseline: Option<f64>,
-    /// Why there is no ratio.
+    /// The reason for a missing ratio.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub missing: Option<String>,
 }
 
-/// All cells of programs with several workers, the lowest ratio first; those without one last. Nothing
-/// if the plan compares none with the kernel's loopback.
+/// All cells of programs with several workers, the lowest ratio first, and cells without a ratio
+/// last. Empty if the plan compares none with the kernel's loopback.
 pub(super) fn first(report: &Report, samples: &[Sample]) -> Vec<CellStanding> {
     let plan = &report.header.plan;
     let cells = plan.cells.iter().filter(|cell| cell.workload.is_of_workers());
@@ -85,14 +85,14 @@ fn standing(report: &Report, samples: &[Sample], cell: &Cell, candidate: &str) -
     }
 }
 
-/// Why a candidate has no figure of a cell.
+/// The reason why a candidate has no figure of a cell.
 fn missing(samples: &[Sample], cell: &str, candidate: &str) -> Option<String> {
     let mut of_cell = samples
         .iter()
         .filter(|sample| sample.name == cell && sample.candidate == candidate);
     of_cell.find_map(|sample| match &sample.outcome {
         Outcome::Measured { .. } => None,
-        // The reason stands among the failures, and may be long.
+        // The list of failures has the reason, which may be long.
         Outcome::Failed { .. } => Some("failed".into()),
         Outcome::Unavailable { reason } => Some(reason.clone()),
     })
@@ -102,18 +102,18 @@ fn missing(samples: &[Sample], cell: &str, candidate: &str) -> Option<String> {
 pub(super) struct Row {
     /// The cell's stable name.
     pub(super) name: String,
-    /// What was measured.
+    /// The measured quantity.
     pub(super) title: String,
-    /// The candidate, its ratio and both figures, or why there is none.
+    /// The candidate, its ratio and both figures, or the reason for their absence.
     pub(super) cells: Vec<String>,
-    /// Whether the candidate is slower for sure.
+    /// Whether the candidate is certainly slower.
     pub(super) is_slower: bool,
 }
 
 /// The heads of the columns of [`Row::cells`].
 pub(super) const HEADS: [&str; 4] = ["", "ratio", "transactions/s", "kernel-loopback"];
 
-/// What the table is about.
+/// The title of the table.
 pub(super) const TITLE: &str = "Programs with several workers ÷ the kernel's loopback, the worst first";
 
 /// The table, row by row.
@@ -139,7 +139,7 @@ pub(super) fn rows(standings: &[CellStanding]) -> impl Iterator<Item = Row> {
     })
 }
 
-/// For a terminal: a summary, and the table.
+/// The text for a terminal: a summary, and the table.
 pub(super) fn table(standings: &[CellStanding], look: Look) -> Option<Table> {
     let heads = [""].into_iter().chain(HEADS).map(str::to_owned);
     let mut table = new_table(heads, 2, look);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lowest_ratio_is_first_and_what_has_none_is_last() {
+    fn lowest_ratio_is_first_and_missing_ratio_last() {
         let standings = &saved().report.worst;
         let names: Vec<_> = standings.iter().map(|standing| standing.cell.as_str()).collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Cells that belong together, because they are of one kind and differ in one factor.
+//! Cells of one kind that differ in one factor.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::workload::{Cell, Factors, MeasuredProgram};
 
 /// Cells of one kind.
 pub(super) struct Family {
-    /// Stable: small letters, digits and dashes.
+    /// Stable name: lower-case letters, digits and dashes.
     pub(super) name: String,
-    /// For people.
+    /// Title for people.
     pub(super) title: String,
     /// The factor in which they differ, if it is one.
     pub(super) axis: Option<String>,
-    /// Where they are on it, ascending.
+    /// Their places on the axis, in ascending order.
     pub(super) places: Vec<Place>,
     /// In the order of places.
     pub(super) cells: Vec<Cell>,
@@ -36,8 +36,8 @@ pub(super) fn families(cells: &[Cell]) -> Vec<Family> {
         .collect()
 }
 
-/// A family for each setting of the factors beside the one that is swept; one family, with
-/// names in place of numbers, if none is.
+/// A family for each setting of the factors other than the swept one. Without a swept factor, one
+/// family, with names in place of numbers.
 fn of_kind(kind: &str, cells: Vec<Cell>) -> Vec<Family> {
     let most_varied = |cells: &[Cell]| {
         let factors = cells.iter().map(Cell::factors).collect::<Vec<_>>();
@@ -63,7 +63,7 @@ fn of_kind(kind: &str, cells: Vec<Cell>) -> Vec<Family> {
         .collect()
 }
 
-/// Cells by what they have beside `axis`; nothing if some are not along that axis at all.
+/// Groups cells by their factors other than `axis`. `None` if some cells lack that factor.
 fn split(cells: &[Cell], axis: &str) -> Option<Vec<(Factors, Vec<Cell>)>> {
     let mut groups = Vec::<(Factors, Vec<Cell>)>::new();
     for cell in cells {
@@ -114,7 +114,7 @@ fn family(kind: &str, axis: Option<&str>, mut cells: Vec<Cell>, others: &Factors
     }
 }
 
-/// What a kind of workload shows.
+/// The title of a kind of workload.
 fn title(kind: &str) -> String {
     let known = match kind {
         "ping-pong" => "Latency: half a round trip",
@@ -179,7 +179,7 @@ fn title(kind: &str) -> String {
     first.unwrap_or_default() + letters.as_str()
 }
 
-/// A factor of a kind of workload, for people.
+/// The title of a factor, for people.
 fn factor_title(kind: &str, factor: &str) -> String {
     match factor {
         "size" if kind.starts_with("web ") => "file size".into(),
@@ -194,7 +194,7 @@ fn factor_title(kind: &str, factor: &str) -> String {
     }
 }
 
-/// A factor's value, on its axis.
+/// A factor's value on its axis.
 fn number(factor: &str, value: u64) -> f64 {
     match factor {
         "alpha_hundredths" => value as f64 / 100.0,
@@ -211,7 +211,7 @@ fn value_label(factor: &str, value: u64) -> String {
     }
 }
 
-/// Small letters and digits, with dashes between: fit for a file's name and an anchor.
+/// Lower-case letters and digits, separated by dashes: suitable for a file's name and an anchor.
 pub(super) fn slug(text: &str) -> String {
     let letters = text.chars().map(|letter| match letter {
         'µ' => 'u',
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_swept_is_an_axis_and_the_rest_are_families() {
+    fn swept_factor_is_axis_and_others_are_families() {
         let cells = [("1K", 9000), ("64", 1500), ("64", 9000), ("1K", 1500)];
         let families = families(&cells.map(|(size, mtu)| ping_pong(size, Some(mtu))));
         let names = families
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn each_server_has_a_chart_of_its_own() {
+    fn each_server_has_separate_chart() {
         let web = |server, size: &str| {
             Cell::from(Workload::Web {
                 server,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_are_an_axis_and_a_synthetic_trace_is_called_one() {
+    fn exponent_is_axis_and_synthetic_trace_is_named() {
         let zipf = |alpha: f64| {
             Cell::from(Workload::WebZipf {
                 server: WebServer::Nginx,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_several_ways_has_names() {
+    fn cells_with_several_differences_have_names() {
         let path = |loss_per_mille, delay_ms| {
             let faults = Faults {
                 loss_per_mille,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cell_is_nothing_to_draw_a_line_along() {
+    fn single_cell_has_no_axis() {
         let families = families(&[ping_pong("64", None), Workload::Bulk.into()]);
         assert_eq!(families.len(), 2);
         assert!(families.iter().all(|family| family.axis.is_none()));

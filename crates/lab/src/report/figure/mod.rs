@@ -1,5 +1,5 @@
-//! What is drawn: figures of all candidates over whatever was varied, in the units that
-//! people read. Pages, slides and tables are made of them alike.
+//! The data of charts: figures of all candidates over the varied factor, in units for people.
+//! Pages, slides and tables use them alike.
 
 mod family;
 mod overview;
@@ -14,63 +14,64 @@ use crate::statistics::Estimate;
 use crate::workload::{Better, Cell, Quantity};
 use family::Family;
 
-/// Figures of one kind of workload: what belongs under one heading.
+/// Figures of one kind of workload, under one heading.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Panel {
-    /// Stable and unique within the run: small letters, digits and dashes.
+    /// Stable name, unique within the run: lower-case letters, digits and dashes.
     pub(super) name: String,
-    /// What was done, for people.
+    /// Title of the workload, for people.
     pub(super) title: String,
-    /// The main figure of the workloads first, then their others.
+    /// The main figure of the workloads first, then others.
     pub(super) figures: Vec<Figure>,
-    /// The main figure's ratios, a series a comparison.
+    /// The main figure's ratios, with a series for each comparison.
     pub(super) ratios: Option<Figure>,
-    /// Whether it shows together what others show one by one.
+    /// Whether it combines the contents of other panels.
     pub(super) is_overview: bool,
 }
 
 /// One figure of all candidates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Figure {
-    /// Stable and unique within the run: small letters, digits and dashes.
+    /// Stable name, unique within the run: lower-case letters, digits and dashes.
     pub(super) name: String,
-    /// What was measured, for people.
+    /// The measured quantity, for people.
     pub(super) measure: String,
     /// Unit of all values.
     pub(super) unit: String,
-    /// Which way it is better.
+    /// Which direction is better.
     pub(super) better: Better,
-    /// What was varied, if that is a number; places are then ascending.
+    /// The varied factor, if it is a number; places are then in ascending order.
     pub(super) axis: Option<String>,
-    /// What it was measured on.
+    /// The workloads of the figure.
     pub(super) places: Vec<Place>,
-    /// Whose figures these are.
+    /// The candidates' figures.
     pub(super) series: Vec<Series>,
 }
 
-/// Where on the axis a workload is.
+/// The place of a workload on the axis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Place {
     /// Stable name of the workload.
     pub(super) workload: String,
-    /// For people.
+    /// Label for people.
     pub(super) label: String,
-    /// On an axis of numbers.
+    /// Position on an axis of numbers.
     pub(super) at: Option<f64>,
 }
 
 /// A candidate's figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Series {
-    /// The candidate, or the two that are compared.
+    /// The candidate, or the two compared candidates.
     pub(super) name: String,
-    /// Its place among all candidates or comparisons of the run, which decides its colour.
+    /// Index among all candidates or comparisons of the run, which determines the colour.
     pub(super) index: usize,
-    /// The same; where several series are of one candidate, their common one. It decides the marks.
+    /// Index that determines the mark. Several series of one candidate share it.
     pub(super) mark: usize,
-    /// Whether a paper says so: nothing of it was measured here, and its intervals mean nothing.
+    /// Whether the values are a paper's. They were not measured here, and their intervals have no
+    /// meaning.
     pub(super) is_paper: bool,
-    /// In the order of places, without those where nothing was measured.
+    /// In the order of places, without places that were not measured.
     pub(super) points: Vec<Point>,
 }
 
@@ -82,7 +83,7 @@ pub(super) struct Point {
     /// The figure.
     #[serde(flatten)]
     pub(super) estimate: Estimate,
-    /// What it was in each round.
+    /// The figure in each round.
     pub(super) rounds: Vec<f64>,
 }
 
@@ -93,13 +94,13 @@ impl Figure {
         Some(point.estimate)
     }
 
-    /// Whether anything was measured.
+    /// Whether no figure was measured.
     pub(super) fn is_empty(&self) -> bool {
         self.series.iter().all(|series| series.points.is_empty())
     }
 }
 
-/// Everything that a run measured, in the order of its plan.
+/// All figures of a run, in the order of its plan.
 pub(super) fn panels(report: &Report, samples: &[Sample]) -> Vec<Panel> {
     let plan = &report.header.plan;
     let summary = Summary::of(plan, samples);
@@ -139,7 +140,7 @@ fn figures(report: &Report, summary: &Summary, family: &Family) -> Vec<Figure> {
         .collect()
 }
 
-/// The metric that is called `names` at the family's places.
+/// The metric named `names` at the family's places.
 fn figure(report: &Report, summary: &Summary, family: &Family, names: &[&str]) -> Option<Figure> {
     let known = names
         .iter()
@@ -184,7 +185,7 @@ fn figure(report: &Report, summary: &Summary, family: &Family, names: &[&str]) -
     })
 }
 
-/// What figures are divided by, and the unit that they have then.
+/// The divisor of figures, and their unit after the division.
 fn unit(quantity: Quantity, figures: &[&Figures]) -> (f64, &'static str) {
     let medians = figures.iter().flat_map(|figures| figures.values.values());
     let least = medians

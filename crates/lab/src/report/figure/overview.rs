@@ -1,5 +1,5 @@
-//! Strategies of finding connections in one picture, as their paper has it: over the number of users,
-//! what equations and a simulation say of each, and what was measured.
+//! All strategies of finding connections in one picture, as in their paper. Over the number of
+//! users, it shows the results of equations, of a simulation, and of measurements.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Figure, Panel, Place, Point, Series};
 use crate::statistics::Estimate;
 use crate::workload::Workload;
 
-/// What is shown of all, by its name in their figures, and how that is called in a heading.
+/// The shown measures, by their names in the figures, with their names in headings.
 const MEASURES: [(&str, &str); 2] = [("PCBs examined", "PCBs"), ("a look-up", "time")];
 
 /// A panel for each measure, if several strategies were measured with several numbers of users.
@@ -46,7 +46,7 @@ pub(super) fn panels(families: &[(Family, Panel)]) -> Vec<Panel> {
     MEASURES.into_iter().filter_map(panel).collect()
 }
 
-/// Which strategy a family is about, and the users' response time.
+/// The strategy of a family, and the users' response time.
 fn curve(family: &Family) -> Option<(DemuxStrategy, u32)> {
     match family.cells.first()?.workload {
         Workload::LookUp {
@@ -58,7 +58,7 @@ fn curve(family: &Family) -> Option<(DemuxStrategy, u32)> {
     }
 }
 
-/// The same measure of all curves: a colour for each, a mark for each candidate.
+/// One measure of all curves: a colour for each curve, a mark for each candidate.
 fn joined(curves: &[(String, &Panel)], measure: &str, short: &str) -> Option<Figure> {
     let figures = curves.iter().enumerate().filter_map(|(number, (name, panel))| {
         let mut figures = panel.figures.iter();
@@ -107,7 +107,7 @@ fn joined(curves: &[(String, &Panel)], measure: &str, short: &str) -> Option<Fig
     })
 }
 
-/// Each curve's ratio to the first one's, of the last candidate that has them: what was measured.
+/// The ratio of each curve to the first, for the last candidate that has both: the measured one.
 fn ratios(figure: &Figure, curves: &[(String, &Panel)]) -> Option<Figure> {
     let of_curve = |number: usize| {
         let mut series = figure.series.iter().rev();
@@ -152,7 +152,7 @@ mod tests {
     use crate::samples::{Outcome, Sample, Side};
     use crate::workload::{Cell, Workload};
 
-    /// A run in which every strategy examines a share of the users' PCBs, in each round as many more.
+    /// A run in which every strategy examines a share of the users' PCBs, growing with each round.
     fn samples() -> Vec<Sample> {
         let mut samples = Vec::new();
         for (strategy, examines) in [("bsd", 0.5), ("sequent:19", 0.025), ("flow-table", 0.001)] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_are_in_one_picture_and_their_ratios_to_the_first_are_found() {
+    fn overview_has_all_strategies_and_ratios_to_first() {
         let run = saved_of(&["model", "measured"], samples());
         let panels = panels(&run.report, &run.samples);
         let names: Vec<_> = panels.iter().map(|panel| panel.name.as_str()).collect();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn one_strategy_is_no_overview() {
+    fn single_strategy_has_no_overview() {
         let samples = samples().into_iter().filter(|sample| sample.name.contains("bsd"));
         let run = saved_of(&["model", "measured"], samples.collect());
         assert_eq!(panels(&run.report, &run.samples).len(), 1);

@@ -1,4 +1,4 @@
-//! What a paper says of a figure, as a series beside those that were measured.
+//! A paper's values of a figure, as a series beside the measured ones.
 
 use super::family::Family;
 use super::{Point, Report, Series};
@@ -25,7 +25,7 @@ pub(super) fn ratios(report: &Report, family: &Family) -> Vec<Series> {
     series.filter(|series| !series.points.is_empty()).collect()
 }
 
-/// The paper's values of the metric that is called `names` at a family's places.
+/// The paper's values of the metric named `names` at a family's places.
 pub(super) fn figures(
     report: &Report,
     family: &Family,

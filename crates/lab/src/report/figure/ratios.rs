@@ -1,10 +1,10 @@
-//! By what factor candidates differ, place by place.
+//! Ratios between candidates, for each place.
 
 use super::family::Family;
 use super::{Figure, Point, Series, Summary, paper};
 use crate::report::Report;
 
-/// The ratios of a family's main figure, which is `main`; nothing if none were asked for.
+/// The ratios of a family's main figure, which is `main`; `None` without comparisons.
 pub(super) fn of(report: &Report, summary: &Summary, family: &Family, main: &Figure) -> Option<Figure> {
     let comparisons = report.header.plan.comparisons.iter().enumerate();
     let series = comparisons.map(|(index, comparison)| {

@@ -2,7 +2,7 @@ use super::*;
 use crate::report::tests::saved;
 
 #[test]
-fn figures_are_those_of_the_report_in_units_for_people() {
+fn figures_match_report_in_units_for_people() {
     let run = saved();
     let panels = panels(&run.report, &run.samples);
     let names = panels.iter().map(|panel| panel.name.as_str()).collect::<Vec<_>>();
@@ -29,7 +29,7 @@ fn figures_are_those_of_the_report_in_units_for_people() {
 }
 
 #[test]
-fn ratios_are_those_of_the_report() {
+fn ratios_match_report() {
     let run = saved();
     let panels = panels(&run.report, &run.samples);
     let ratios = panels[0].ratios.as_ref().unwrap();
@@ -43,7 +43,7 @@ fn ratios_are_those_of_the_report() {
 }
 
 #[test]
-fn every_figure_that_was_measured_is_in_a_panel_and_no_name_twice() {
+fn every_measured_figure_is_in_panel_with_unique_name() {
     let run = saved();
     let panels = panels(&run.report, &run.samples);
     let figures = || {

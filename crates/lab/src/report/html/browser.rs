@@ -1,5 +1,5 @@
-//! The page in a real browser: charts are drawn, no script fails, and it can be read in
-//! light and dark, on a desk and on a phone.
+//! Tests the page in a real browser. Charts are drawn, no script fails, and the page is readable in
+//! light and dark, on a desktop and on a phone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use serde::Deserialize;
 use super::page;
 use crate::report::tests::saved;
 
-/// What a script beside the page saw of it.
+/// The observations of a script beside the page.
 #[derive(Debug, Deserialize)]
 struct Seen {
     charts: usize,
     drawn: usize,
     folded: usize,
     unfolded: usize,
-    /// Names of candidates that the first chart does not show beside their marks.
+    /// Candidates whose names are missing beside their marks in the first chart.
     unnamed: Vec<String>,
     tip: String,
     linear: String,
     themes: Vec<String>,
     papers: Vec<String>,
     wide: i32,
-    /// By how much the table of the machine and the settings is wider than its place.
+    /// Excess width of the table of the machine and the settings.
     facts: i32,
     errors: Vec<String>,
 }
 
-/// Loads the page into a frame as wide as a phone, and does what a person does.
+/// Loads the page into a frame of a phone's width, and acts like a person.
 const PERSON: &str = r#"<!doctype html><meta charset="utf-8">
 <iframe id="frame" width="390" height="844"></iframe><pre id="seen"></pre>
 <script type="application/json" id="page">PAGE</script>
@@ -44,8 +44,8 @@ frame.addEventListener("load", () => {
   const count = (all) => page.querySelectorAll(all).length;
   const drawn = () => [...page.querySelectorAll(".chart")].filter((it) => it.querySelectorAll("svg path").length > 4).length;
   const paper = () => inside.getComputedStyle(page.body).backgroundColor;
-  // Charts and values are drawn with frames, of which a busy browser makes few. Goes on when it is so, or,
-  // to say what there is, after many frames in vain.
+  // Charts and values are drawn in animation frames, which a busy browser makes rarely. Continues
+  // when the condition holds, or after many frames without it, to report the state.
   const when = (isSo, then, left = 200) =>
     isSo() || left === 0
       ? then()
@@ -96,7 +96,7 @@ frame.addEventListener("load", () => {
 frame.srcdoc = JSON.parse(document.getElementById("page").textContent);
 </script>"#;
 
-/// Runs the browser; what it wrote and what its console said.
+/// Runs the browser; returns its output and its console's.
 fn browse(directory: &Path, arguments: &[&str], file: &Path) -> (String, String) {
     let output = Command::new("chromium")
         .args([
@@ -122,14 +122,14 @@ fn browse(directory: &Path, arguments: &[&str], file: &Path) -> (String, String)
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// What the console of the browser said.
+/// The output of the browser's console.
 fn console(log: &str) -> Vec<&str> {
     log.lines().filter(|line| line.contains("CONSOLE")).collect()
 }
 
 #[test]
 #[ignore = "needs chromium"]
-fn a_person_sees_charts_values_and_themes() {
+fn page_shows_charts_values_and_themes() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("person.html");
     let mut run = saved();
@@ -183,10 +183,10 @@ fn a_person_sees_charts_values_and_themes() {
     assert_eq!(seen.errors, [""; 0]);
 }
 
-/// What a browser is told to prefer, what that is called, and how red its paper is.
+/// The preferred colour scheme of the browser, its name, and the red of its background.
 const SCHEMES: [(&str, &str, u8); 2] = [("1", "light", 255), ("0", "dark", 20)];
 
-/// A picture of the page, in which no script has failed.
+/// Takes a screenshot of the page, in which no script has failed.
 fn shot(directory: &Path, name: &str, scheme: &str, size: &str, page: &Path) -> Pixmap {
     let shot = shots(directory).join(format!("{name}.png"));
     let arguments = [
@@ -199,7 +199,7 @@ fn shot(directory: &Path, name: &str, scheme: &str, size: &str, page: &Path) -> 
     Pixmap::decode_png(&fs::read(shot).unwrap()).unwrap()
 }
 
-/// Where a person wants to keep the screenshots, or a place that vanishes.
+/// The directory for screenshots, if the user wants to keep them, otherwise a temporary one.
 fn shots(directory: &Path) -> PathBuf {
     std::env::var_os("TOEHOLD_SCREENSHOTS").map_or(directory.to_owned(), PathBuf::from)
 }
@@ -265,7 +265,7 @@ fn printed_page_has_no_text_on_other_text() {
     }
 }
 
-/// A word on paper, in points from the page's upper left corner.
+/// A printed word, in points from the page's upper left corner.
 #[derive(Debug)]
 struct Printed {
     text: String,
@@ -276,7 +276,7 @@ struct Printed {
 }
 
 impl Printed {
-    /// Returns whether the two have a third of the smaller one's area in common.
+    /// Whether the two have a third of the smaller one's area in common.
     fn is_under(&self, other: &Printed) -> bool {
         let area = |word: &Printed| (word.right - word.left) * (word.bottom - word.top);
         let width = self.right.min(other.right) - self.left.max(other.left);

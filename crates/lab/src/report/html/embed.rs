@@ -1,5 +1,5 @@
-//! What scripts read, which scripts may run, and what can be downloaded: how that is
-//! written into a page so that nothing in it can be taken for anything else.
+//! Safe embedding in a page: data for scripts, the policy for scripts, and downloads. No embedded
+//! content can be interpreted as anything else.
 
 use std::io::Write;
 
@@ -9,8 +9,8 @@ use flate2::{Compression, write::GzEncoder};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// JSON for a `<script type="application/json">`: without any character that HTML, or a
-/// script of an older standard, would give a meaning.
+/// JSON for a `<script type="application/json">`. It has no character with a meaning in HTML, or in
+/// scripts of an older standard.
 pub(super) fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("figures are numbers and strings");
     let mut safe = String::with_capacity(text.len());
@@ -25,8 +25,7 @@ pub(super) fn json(value: &impl Serialize) -> String {
     safe
 }
 
-/// A content security policy under which these scripts run, nothing is loaded, and
-/// nothing else runs.
+/// A content security policy that allows these scripts only, and forbids all loading.
 pub(super) fn policy(scripts: &[&str]) -> String {
     let hashes = scripts.iter().map(|script| {
         let hash = STANDARD.encode(Sha256::digest(script));
@@ -47,7 +46,7 @@ pub(super) fn download(bytes: &[u8]) -> String {
     format!("data:application/gzip;base64,{}", STANDARD.encode(compressed))
 }
 
-/// A picture that is apart from the page: nothing in it runs.
+/// An isolated picture, in which no script runs.
 pub(super) fn image(svg: &str) -> String {
     format!("data:image/svg+xml;base64,{}", STANDARD.encode(svg))
 }
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_string_can_end_the_script_that_it_is_in() {
+    fn string_cannot_end_its_script() {
         let hostile = "</script><script>alert(1)</script><!-- & \u{2028}";
         let safe = json(&hostile);
         assert!(!safe.contains(['<', '>', '&', '\u{2028}']), "{safe}");
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_scripts_are_as_browsers_make_them() {
+    fn script_hashes_match_browsers() {
         // The example of the recommendation (CSP Level 2, §7.17.2).
         let policy = policy(&["alert('Hello, world.');"]);
         assert!(
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_is_what_was_put_in() {
+    fn download_round_trips() {
         let link = download(b"some bytes");
         let encoded = link.strip_prefix("data:application/gzip;base64,").unwrap();
         let compressed = STANDARD.decode(encoded).unwrap();

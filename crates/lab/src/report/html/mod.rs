@@ -1,9 +1,8 @@
-//! A report as a page: one file that works offline, for people with a browser.
+//! A report as a page: one file that works offline in a browser.
 //!
-//! Nothing in it comes from elsewhere, and its content security policy keeps it so: the
-//! only scripts that run are those whose hashes it names. Whatever was measured, said by
-//! a program or read from a file is hostile: the template escapes it where it is text,
-//! [`embed`] where a script reads it.
+//! The page loads nothing, and its content security policy enforces that: only scripts with the
+//! listed hashes run. Measured values, programs' output and files are hostile. The template escapes
+//! them in text, and [`embed`] in data for scripts.
 
 mod embed;
 mod view;
@@ -14,10 +13,10 @@ use super::saved::Saved;
 use super::worst::{HEADS, TITLE};
 use view::RunView;
 
-/// Apache ECharts, which draws the charts; `assets/echarts` says where it is from.
+/// Apache ECharts, which draws the charts; `assets/echarts` describes its origin.
 const ECHARTS: &str = include_str!("../../../assets/echarts/echarts.common.min.js");
 
-/// What the page does by itself.
+/// The page's own script.
 const SCRIPT: &str = include_str!("page.js");
 
 #[derive(Template)]

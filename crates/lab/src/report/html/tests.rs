@@ -10,7 +10,7 @@ use crate::report::figure::panels;
 use crate::report::table::digits;
 use crate::report::tests::saved;
 
-/// An element of a page as a browser understands it.
+/// An element of a page as a browser parses it.
 struct Element {
     name: String,
     attributes: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ impl Element {
         element
     }
 
-    /// Itself and everything within it.
+    /// The element and everything within it.
     fn all(&self) -> Vec<&Element> {
         let mut all = vec![self];
         self.within.iter().for_each(|element| all.extend(element.all()));
@@ -128,7 +128,7 @@ fn every_figure_of_every_run_is_drawn_and_in_a_table() {
 }
 
 #[test]
-fn identifiers_are_unique_and_links_lead_somewhere() {
+fn identifiers_are_unique_and_links_resolve() {
     let page = Element::parse(&page(&[saved(), saved()]));
     let all = page.all();
     let mut ids = all
@@ -150,7 +150,7 @@ fn identifiers_are_unique_and_links_lead_somewhere() {
 }
 
 #[test]
-fn a_page_of_several_runs_says_which_figures_they_are() {
+fn page_of_several_runs_names_its_figures() {
     let mut other = saved();
     other.report.header.plan.experiment = "toe/fig3".into();
     let page = Element::parse(&page(&[saved(), other]));
@@ -159,7 +159,7 @@ fn a_page_of_several_runs_says_which_figures_they_are() {
         let is_named = |element: &&Element| element.text.starts_with("toe/fig3 ");
         assert_eq!(page.named(name).into_iter().filter(is_named).count(), 1, "{name}");
     }
-    // Of interrupts there are two, in different units.
+    // There are two figures about interrupts, in different units.
     for summary in page.named("summary") {
         assert!(
             summary.text.matches("interrupts;").count() <= 1,
@@ -170,7 +170,7 @@ fn a_page_of_several_runs_says_which_figures_they_are() {
 }
 
 #[test]
-fn nothing_is_loaded_from_elsewhere() {
+fn page_loads_nothing() {
     let text = page(&[saved()]);
     let page = Element::parse(&text);
     for element in page.all() {
@@ -199,7 +199,7 @@ fn nothing_is_loaded_from_elsewhere() {
 }
 
 #[test]
-fn only_the_scripts_that_the_policy_names_are_there() {
+fn page_has_only_scripts_of_its_policy() {
     let page = Element::parse(&page(&[saved()]));
     let policy = page.named("meta").into_iter();
     let mut policy = policy.filter(|meta| meta.attribute("http-equiv") == "Content-Security-Policy");
@@ -214,7 +214,7 @@ fn only_the_scripts_that_the_policy_names_are_there() {
     assert!(policy.starts_with("default-src 'none'"));
 }
 
-/// A run all of whose strings are `text`.
+/// A run in which all strings are `text`.
 fn run_that_says(text: &str) -> Saved {
     let mut run = saved();
     let report = &mut run.report;
@@ -271,7 +271,7 @@ fn rename(run: &mut Saved, name: &str, renamed: &str) {
 }
 
 #[test]
-fn what_programs_and_machines_say_is_text() {
+fn output_of_programs_and_machines_is_text() {
     let shape = |text: &str| {
         let page = Element::parse(&page(&[run_that_says(text)]));
         let names = page
@@ -315,7 +315,7 @@ fn what_programs_and_machines_say_is_text() {
 }
 
 #[test]
-fn a_failed_candidate_is_shown_with_what_it_said() {
+fn failed_candidate_is_shown_with_its_output() {
     let page = Element::parse(&page(&[saved()]));
     let output = page
         .named("pre")
@@ -339,7 +339,7 @@ fn a_failed_candidate_is_shown_with_what_it_said() {
 }
 
 #[test]
-fn a_run_without_a_single_figure_is_a_page_too() {
+fn run_without_figures_is_a_page() {
     let mut run = saved();
     run.samples.clear();
     run.report.metrics.clear();
@@ -351,7 +351,7 @@ fn a_run_without_a_single_figure_is_a_page_too() {
 }
 
 #[test]
-fn the_chart_library_is_the_one_that_is_described() {
+fn chart_library_matches_its_description() {
     let described = include_str!("../../../assets/echarts/README.md");
     let hash = Sha256::digest(super::ECHARTS);
     let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

@@ -1,4 +1,4 @@
-//! A run as the page shows it: everything as text, in the order of the page.
+//! A run in the form of the page: everything as text, in the order of the page.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::workload::Better;
 /// A run.
 pub(super) struct RunView {
     pub(super) anchor: String,
-    /// The experiment's: `toe/fig3`.
+    /// The experiment's name: `toe/fig3`.
     pub(super) name: String,
     pub(super) title: String,
     pub(super) about: String,
@@ -23,7 +23,7 @@ pub(super) struct RunView {
     pub(super) worst_summary: String,
     pub(super) findings: Vec<Finding>,
     pub(super) panels: Vec<PanelView>,
-    /// Candidates that cannot be had, and why.
+    /// Unavailable candidates, with the reason.
     pub(super) missing: Vec<(String, String)>,
     pub(super) failures: Vec<FailureView>,
     /// Machine, build and settings.
@@ -38,9 +38,9 @@ pub(super) struct PanelView {
     pub(super) title: String,
     /// The main figure and its ratios.
     pub(super) main: Vec<FigureView>,
-    /// The others, which are shown when asked for.
+    /// Other figures, which are folded.
     pub(super) more: Vec<FigureView>,
-    /// How many these are, and of what.
+    /// The number of other figures, and their subjects.
     pub(super) more_about: String,
 }
 
@@ -48,9 +48,9 @@ pub(super) struct PanelView {
 pub(super) struct FigureView {
     pub(super) id: String,
     pub(super) measure: String,
-    /// With its unit, and which way it is better.
+    /// The title with its unit and the better direction.
     pub(super) caption: String,
-    /// What the chart shows, for those who do not see it.
+    /// A description of the chart, for readers that cannot see it.
     pub(super) summary: String,
     /// The chart as a picture, for browsers without scripts.
     pub(super) picture: String,
@@ -65,7 +65,7 @@ pub(super) struct Cell {
     pub(super) interval: String,
 }
 
-/// What the page's script draws.
+/// Data for the page's script.
 #[derive(Serialize)]
 pub(super) struct Chart {
     id: String,
@@ -81,7 +81,7 @@ pub(super) struct FailureView {
     pub(super) output: String,
 }
 
-/// A file that the page carries.
+/// A file embedded in the page.
 pub(super) struct Download {
     pub(super) name: String,
     pub(super) link: String,
@@ -89,7 +89,7 @@ pub(super) struct Download {
 }
 
 impl RunView {
-    /// Of a run, the `index`-th of its page.
+    /// The view of a run, the `index`-th of its page.
     pub(super) fn of(index: usize, run: &Saved) -> Self {
         let report = &run.report;
         let anchor = format!("run{}", index + 1);
@@ -117,7 +117,7 @@ impl RunView {
         }
     }
 
-    /// All charts, as the script finds them.
+    /// All charts, in the form for the script.
     pub(super) fn charts(&self) -> impl Iterator<Item = &Chart> {
         let figures = self
             .panels
@@ -146,7 +146,7 @@ impl PanelView {
     }
 }
 
-/// Several figures may be of the same, each in a unit of its own.
+/// A text about several figures, which may have the same subject in different units.
 fn about_more(figures: &[FigureView]) -> String {
     let mut of: Vec<&str> = Vec::new();
     for figure in figures {
@@ -208,7 +208,7 @@ fn row(figure: &Figure, place: usize) -> (String, Vec<Cell>) {
     (figure.places[place].label.clone(), cells)
 }
 
-/// What a chart shows, in a sentence.
+/// A description of a chart, in a sentence.
 fn summary(figure: &Figure) -> String {
     let ranges = figure.series.iter().map(|series| {
         let medians = series.points.iter().map(|point| point.estimate.median);

@@ -13,23 +13,23 @@ use super::saved::Saved;
 use crate::workload::Better;
 use scale::Scale;
 
-/// Of a slide, in pixels.
+/// Size of a slide, in pixels.
 const SIZE: (u32, u32) = (1280, 720);
 
-/// Where the legend is.
+/// Horizontal position of the legend.
 const LEGEND: i32 = 1000;
 
-/// Pixels for a name in it.
+/// Pixels for a name in the legend.
 const NAME: i32 = 230;
 
-/// Pixels of a line of the legend; where that leaves no room for all, of all together.
+/// Height of a line of the legend, in pixels. If the lines do not fit, they share the height.
 const LINE: i32 = 30;
 const LINES: i32 = 630;
 
 const TITLE: i32 = 28;
 const TEXT: i32 = 20;
 
-/// Told apart with every kind of colour vision (Okabe and Ito), all dark enough on white.
+/// Distinguishable with every kind of colour vision (Okabe and Ito), and dark enough on white.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -44,19 +44,19 @@ const COLOURS: [RGBColor; 8] = [
 /// A chart of a run.
 #[derive(Debug)]
 pub struct Picture {
-    /// Fit for a file, without an ending.
+    /// Name for a file, without an extension.
     pub name: String,
-    /// The chart.
+    /// The chart as SVG.
     pub svg: String,
 }
 
-/// A picture cannot be made.
+/// Reasons why a picture cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureError {
-    /// Without letters a chart says nothing.
+    /// The machine has no font, without which a chart is unreadable.
     #[error("there is no font on this machine: install one (fonts-dejavu-core), or take SVG")]
     NoFont,
-    /// The library that draws it gave up.
+    /// The drawing library failed.
     #[error("cannot draw it: {0}")]
     Drawing(String),
 }
@@ -77,7 +77,7 @@ pub fn pictures(run: &Saved) -> Vec<Picture> {
 }
 
 impl Picture {
-    /// As pixels, twice as many each way as the SVG says.
+    /// The picture as PNG, with twice the pixels of the SVG in each direction.
     pub fn png(&self) -> Result<Vec<u8>, PictureError> {
         let options = usvg::Options {
             fontdb: fonts().ok_or(PictureError::NoFont)?,
@@ -97,7 +97,7 @@ fn fonts() -> Option<Arc<fontdb::Database>> {
     let fonts = FONTS.get_or_init(|| {
         let mut fonts = fontdb::Database::new();
         fonts.load_system_fonts();
-        // Whatever there is stands in for a sans serif font that is called otherwise.
+        // Any available font replaces a missing sans serif font.
         let family = fonts.query(&fontdb::Query {
             families: &[fontdb::Family::Name("DejaVu Sans"), fontdb::Family::SansSerif],
             ..fontdb::Query::default()
@@ -113,10 +113,10 @@ fn fonts() -> Option<Arc<fontdb::Database>> {
     (!fonts.is_empty()).then(|| fonts.clone())
 }
 
-/// A figure as an SVG that stands for itself.
+/// A figure as a self-contained SVG.
 pub(super) fn svg(figure: &Figure, is_ratio: bool) -> String {
     let mut svg = String::new();
-    // Writing into a string cannot fail, and a picture without a point is one too.
+    // Writing into a string cannot fail, and a picture without points is valid.
     let _ = draw(
         figure,
         is_ratio,
@@ -148,7 +148,7 @@ fn draw<'a>(figure: &Figure, is_ratio: bool, canvas: &Canvas<'a>) -> Result<(), 
     canvas.present()
 }
 
-/// A line of the legend, so high.
+/// Draws a line of the legend at `y`.
 fn legend<'a>(canvas: &Canvas<'a>, y: i32, height: i32, series: &Series) -> Result<(), Failed<'a>> {
     let (colour, x) = (colour(series), LEGEND + 10);
     // A letter is about half as wide as it is high.
@@ -179,7 +179,7 @@ fn colour(series: &Series) -> RGBColor {
     COLOURS[series.index % COLOURS.len()]
 }
 
-/// What was varied along the bottom, values along the side.
+/// Draws the varied factor along the bottom, and values along the side.
 fn swept<'a>(figure: &Figure, axis: &str, is_ratio: bool, area: &Canvas<'a>) -> Result<(), Failed<'a>> {
     let mut builder = ChartBuilder::on(area);
     builder
@@ -220,7 +220,7 @@ fn swept<'a>(figure: &Figure, axis: &str, is_ratio: bool, area: &Canvas<'a>) -> 
     Ok(())
 }
 
-/// A row for each candidate at each place, values along the bottom.
+/// Draws a row for each candidate at each place, and values along the bottom.
 fn named<'a>(figure: &Figure, is_ratio: bool, area: &Canvas<'a>) -> Result<(), Failed<'a>> {
     let rows = Scale::of_rows(figure);
     let row = |place: usize, series: &Series| {

@@ -1,5 +1,4 @@
-//! Axes: from where to where, what is written at them, and whether equal factors or equal
-//! differences are equally far apart.
+//! Axes: their ranges, their labels, and whether they are linear or logarithmic.
 
 use std::ops::Range;
 
@@ -23,7 +22,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Of what was varied.
+    /// The axis of the varied factor.
     pub(super) fn of_places(figure: &Figure) -> Self {
         let at = || figure.places.iter().filter_map(|place| Some((place.at?, place)));
         let low = at().map(|(at, _)| at).fold(f64::INFINITY, f64::min);
@@ -44,7 +43,7 @@ impl Scale {
         }
     }
 
-    /// Of all values of a figure. One that is not logarithmic begins at 0.
+    /// The axis of all values of a figure. A linear axis begins at 0.
     pub(super) fn of_values(figure: &Figure, is_ratio: bool) -> Self {
         let points = || figure.series.iter().flat_map(|series| &series.points);
         let high = points()
@@ -53,7 +52,7 @@ impl Scale {
         let low = points()
             .map(|point| point.estimate.low)
             .fold(f64::INFINITY, f64::min);
-        // A ratio is seen beside 1.
+        // An axis of ratios includes 1.
         let (low, high) = if is_ratio {
             (low.min(1.0), high.max(1.0))
         } else {
@@ -69,8 +68,8 @@ impl Scale {
         Self { range, is_log, marks }
     }
 
-    /// Of the rows of a figure whose places have names: from the top downwards, with a row
-    /// left out between places.
+    /// The axis of the rows of a figure whose places have names: from the top downwards, with an
+    /// empty row between places.
     pub(super) fn of_rows(figure: &Figure) -> Self {
         let of_place = figure.series.len() + 1;
         let last = (figure.places.len() * of_place) as f64 - 1.0;
@@ -119,7 +118,7 @@ impl ValueFormatter<f64> for Scale {
     }
 }
 
-/// 1, 2 and 5 times powers of ten; powers of ten alone where those are too many.
+/// 1, 2 and 5 times powers of ten; powers of ten alone if there are too many.
 fn log_marks(low: f64, high: f64) -> Vec<f64> {
     let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let marks = |steps: &[f64]| {
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_factors_are_equally_far_apart_on_a_logarithmic_axis() {
+    fn equal_factors_are_equidistant_on_logarithmic_axis() {
         let scale = Scale {
             range: 1.0..10_000.0,
             is_log: true,

@@ -28,7 +28,7 @@ fn every_main_figure_and_its_ratios_are_drawn() {
 }
 
 #[test]
-fn names_are_text_in_a_picture_whatever_is_in_them() {
+fn names_with_markup_are_text_in_picture() {
     let mut run = saved();
     run.report.header.plan.candidates[0] = "<script>".into();
     let mut panels = panels(&run.report, &run.samples);
@@ -38,7 +38,7 @@ fn names_are_text_in_a_picture_whatever_is_in_them() {
 }
 
 #[test]
-fn pixels_are_twice_as_many_each_way() {
+fn png_has_twice_the_pixels_of_svg() {
     if fonts().is_none() {
         let picture = &pictures(&saved())[0];
         assert!(matches!(picture.png(), Err(PictureError::NoFont)));
