@@ -1,22 +1,22 @@
-//! Durations as a histogram: recorded at a bounded relative error, kept as counts.
+//! Durations as a histogram: recorded with a bounded relative error, and kept as counts.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest duration told apart from longer ones, in nanoseconds: a minute.
+/// Longest duration that is distinguished from longer ones, in nanoseconds: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Digits that are kept of each duration.
+/// Significant digits of each duration.
 const DIGITS: u8 = 3;
 
-/// Takes durations while traffic runs. Never allocates after it was made.
+/// Records durations while traffic runs. Never allocates after its creation.
 #[derive(Debug)]
 pub struct Recorder(Histogram<u64>);
 
 impl Recorder {
-    /// An empty one.
+    /// An empty recorder.
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         Self(histogram.expect("the bounds are constants that fit"))
@@ -45,14 +45,14 @@ impl Default for Recorder {
     }
 }
 
-/// Durations in nanoseconds, to three digits, ascending, each with how often it was
-/// seen. What a histogram was, without its format.
+/// Durations in nanoseconds, to three digits, in ascending order, each with its count. The contents
+/// of a histogram, without its format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts(pub Vec<(u64, u64)>);
 
 impl Counts {
-    /// The smallest duration that at least the share `quantile` (0 to 1) of all does
-    /// not exceed, in nanoseconds; `None` if there are none.
+    /// The smallest duration that at least the share `quantile` (0 to 1) of all durations does not
+    /// exceed, in nanoseconds; `None` if there are none.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let total = self.total();
         let wanted = ((total as f64 * quantile).ceil() as u64).clamp(1, total.max(1));
@@ -74,7 +74,7 @@ impl Counts {
         Self(counts.into_iter().collect())
     }
 
-    /// How many durations.
+    /// The number of durations.
     pub fn total(&self) -> u64 {
         self.0
             .iter()
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn three_digits_are_kept_and_nothing_is_lost_beyond_the_longest() {
+    fn durations_keep_three_digits_and_longest_are_counted() {
         let mut recorder = Recorder::new();
         recorder.record(123_456_789);
         recorder.record(u64::MAX);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_survive_being_written_down() {
+    fn counts_round_trip_through_json() {
         let counts = Counts(vec![(170, 5), (171, 1)]);
         let text = serde_json::to_string(&counts).unwrap();
         assert_eq!(text, "[[170,5],[171,1]]");

@@ -1,4 +1,4 @@
-//! Raw samples: what each side counted in each single measurement, kept as it is.
+//! Raw samples: the counts of each side in each single measurement, kept unchanged.
 
 mod histogram;
 mod store;
@@ -19,7 +19,7 @@ use crate::workload::{Cell, Factors};
 /// Bytes of the largest file of each class: small, middle and large ones.
 pub const SIZE_CLASSES: [u64; 3] = [4 << 10, 64 << 10, u64::MAX];
 
-/// The class of a file of so many bytes.
+/// The class of a file of this many bytes.
 pub(crate) fn size_class(bytes: u64) -> usize {
     SIZE_CLASSES.partition_point(|&largest| largest < bytes)
 }
@@ -29,29 +29,29 @@ pub(crate) fn size_class(bytes: u64) -> usize {
 pub struct Sample {
     /// Number of the round, from 0.
     pub round: u32,
-    /// Place in the whole run, from 0.
+    /// Position in the whole run, from 0.
     pub sequence: u32,
     /// Name of the candidate.
     pub candidate: String,
     /// Stable name of the cell.
     pub name: String,
-    /// What the two sides did, and over what.
+    /// The workload of the two sides, and its path.
     pub cell: Cell,
-    /// What that is of each factor: sizes in bytes, α in hundredths, all else in counts.
+    /// The cell's value of each factor: sizes in bytes, α in hundredths, all others as counts.
     #[serde(default)]
     pub factors: Factors,
     /// When it began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// How long it took, set-up and warm-up included, in nanoseconds.
+    /// Its duration, including set-up and warm-up, in nanoseconds.
     pub took_ns: u64,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 #[cfg(test)]
 impl Sample {
-    /// One of which a test says what matters to it.
+    /// A sample with the fields that matter to a test.
     pub(crate) fn of_test(round: u32, candidate: &str, cell: Cell, outcome: Outcome) -> Sample {
         Sample {
             round,
@@ -69,7 +69,7 @@ impl Sample {
 
 #[cfg(test)]
 impl Outcome {
-    /// Both sides counted the same.
+    /// An outcome in which both sides counted the same.
     pub(crate) fn of_both(side: Side) -> Outcome {
         Outcome::Measured {
             client: Box::new(side.clone()),
@@ -78,75 +78,75 @@ impl Outcome {
     }
 }
 
-/// What came of a measurement.
+/// The outcome of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Both sides went through it.
+    /// Both sides completed it.
     Measured {
-        /// What the connecting side counted.
+        /// The counts of the connecting side.
         client: Box<Side>,
-        /// What the accepting side counted, or what a process found that was alone.
+        /// The counts of the accepting side, or the results of a process without another side.
         server: Box<Side>,
     },
-    /// It went wrong.
+    /// It failed.
     Failed {
-        /// What went wrong.
+        /// The reason for the failure.
         reason: String,
-        /// What the two processes wrote, the last part of it.
+        /// The last part of the two processes' output.
         output: String,
     },
-    /// The candidate cannot be had on this machine.
+    /// The candidate is not available on this machine.
     Unavailable {
-        /// What is missing, and what to do about it.
+        /// The missing requirement, and what to do about it.
         reason: String,
     },
 }
 
-/// What one side counted between the end of its warm-up and the end of its span; where
-/// several pairs of processes do the same at once, what all of them counted.
+/// The counts of one side between the end of its warm-up and the end of its span. If several pairs
+/// of processes run at the same time, the counts of all of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// Messages: one way in a ping-pong, written or read in a stream; connections
-    /// where those are counted.
+    /// Messages: one way in a ping-pong, written or read in a stream. For workloads about
+    /// connections, their number.
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
-    /// Time they took, in nanoseconds.
+    /// Duration of these messages, in nanoseconds.
     pub span_ns: u64,
-    /// Processor time this side's process used for them.
+    /// Processor time of this side's process for them.
     pub cpu: CpuUse,
-    /// Bytes over everything, warm-up included: what one side sent is what the other
-    /// received, or else the measurement failed.
+    /// Bytes over the whole measurement, including warm-up. The bytes that one side sent must equal
+    /// those that the other received, or the measurement fails.
     pub total_bytes: u64,
     /// Durations in nanoseconds: round trips, or connections from set-up to tear-down.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub durations: Option<Counts>,
-    /// The same of answers with files, by the class of the file's size ([`SIZE_CLASSES`]).
+    /// Durations of answers with files, by the class of the file's size ([`SIZE_CLASSES`]).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub by_size: Option<Box<[Counts; SIZE_CLASSES.len()]>>,
-    /// Processor time of what the side has running beside its process, such as its
-    /// node's engine, in nanoseconds.
+    /// Processor time of the side's other processes, such as its node's engine, in nanoseconds.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub engine_ns: u64,
-    /// What the whole machine did in the same time. The first client of each server looks.
+    /// The activity of the whole machine in the same time. The first client of each server reads
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub machine: Option<Box<Machine>>,
-    /// Segments that the side's stack has sent again, warm-up included, if it says so.
+    /// Segments that the side's stack has retransmitted, including warm-up, if it reports them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retransmits: Option<u64>,
-    /// What a loop got done that computes beside the traffic.
+    /// The progress of a computing loop beside the traffic.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub computed: Option<Box<Computed>>,
-    /// What a process that had no other side has found, by the part of the figures that it is.
+    /// The results of a process without another side, by their part of the figures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub values: BTreeMap<String, f64>,
 }
 
-/// Totals of the machine, which nobody counts by process.
+/// Totals of the machine, which the kernel does not count by process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Interrupts of all kinds, the timers' among them.
+    /// Interrupts of all kinds, including the timers'.
     pub interrupts: u64,
     /// Context switches.
     pub switches: u64,
@@ -154,7 +154,7 @@ pub struct Machine {
     pub softirq_ns: u64,
 }
 
-/// How far a computing loop came on a core, alone and beside the traffic.
+/// The progress of a computing loop on a core, alone and beside the traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Computed {
     /// Turns in the best slice of time alone.
@@ -163,12 +163,12 @@ pub struct Computed {
     pub alone_ns: u64,
     /// Turns beside the traffic.
     pub beside: u64,
-    /// Time they took, in nanoseconds.
+    /// Duration of these turns, in nanoseconds.
     pub beside_ns: u64,
 }
 
 impl Computed {
-    /// The share of the core that was left to the loop; no number without both.
+    /// The share of the core that was left to the loop; not a number without both.
     pub fn availability(&self) -> f64 {
         let rate = |turns: u64, ns: u64| turns as f64 / ns as f64;
         rate(self.beside, self.beside_ns) / rate(self.alone, self.alone_ns)
@@ -180,7 +180,7 @@ fn is_zero(value: &u64) -> bool {
 }
 
 impl Side {
-    /// What was found, by part; `None` where nothing was.
+    /// The results by part; `None` without any.
     pub(crate) fn of_values(values: impl IntoIterator<Item = (&'static str, Option<f64>)>) -> Side {
         let found = values.into_iter();
         let found = found.filter_map(|(part, value)| Some((part.to_owned(), value?)));
@@ -190,8 +190,8 @@ impl Side {
         }
     }
 
-    /// What several counted that did the same at once: sums, and the longest of their
-    /// spans, which hardly differ.
+    /// The counts of several sides that ran at the same time: sums, and the longest of their spans,
+    /// which hardly differ.
     pub fn together(sides: impl IntoIterator<Item = Side>) -> Side {
         sides.into_iter().fold(Side::default(), |all, one| Side {
             messages: all.messages + one.messages,
@@ -225,23 +225,23 @@ impl Side {
 /// Processor time and context switches of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// In the program, in nanoseconds.
+    /// Time in the program, in nanoseconds.
     pub user_ns: u64,
-    /// In the kernel on its behalf, in nanoseconds.
+    /// Time in the kernel on its behalf, in nanoseconds.
     pub system_ns: u64,
-    /// Times it went to sleep.
+    /// Number of times it went to sleep.
     pub voluntary_switches: u64,
-    /// Times the core was taken from it.
+    /// Number of times the core was taken from it.
     pub involuntary_switches: u64,
 }
 
 impl CpuUse {
-    /// In the program and in the kernel, in nanoseconds.
+    /// Time in the program and in the kernel, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.user_ns + self.system_ns
     }
 
-    /// What both used.
+    /// The use of both.
     pub fn and(&self, other: &Self) -> Self {
         Self {
             user_ns: self.user_ns + other.user_ns,
@@ -251,7 +251,7 @@ impl CpuUse {
         }
     }
 
-    /// What was used since `before`.
+    /// The use since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             user_ns: self.user_ns.saturating_sub(before.user_ns),

@@ -1,4 +1,4 @@
-//! Where a run's results lie: a directory of its own, complete after every sample.
+//! The directory of a run's results, complete after every sample.
 //!
 //! ```text
 //! RESULTS/2026-11-21T10-15-00Z-sockets/
@@ -20,7 +20,7 @@ use crate::keeper::Keeper;
 /// Most runs of one experiment that can begin in the same second.
 const MAX_SAME_SECOND: u32 = 100;
 
-/// Results could not be kept.
+/// Results could not be saved.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write results to {}: {error}{}", path.display(), hint(error))]
 pub struct StoreError {
@@ -28,7 +28,7 @@ pub struct StoreError {
     error: io::Error,
 }
 
-/// What to do about the usual causes.
+/// Advice on the usual causes.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -46,16 +46,17 @@ fn hint(error: &io::Error) -> &'static str {
 pub struct Store {
     directory: PathBuf,
     samples: File,
-    /// Bytes of whole samples in the file.
+    /// Bytes of complete samples in the file.
     written: u64,
     /// Scratch directories made.
     scratches: u32,
-    /// Of these, if there are any.
+    /// The keeper of the scratch directories, if there are any.
     keeper: Option<Keeper>,
 }
 
 impl Store {
-    /// The same with what the run is begun with in `run.json`. A run that cannot begin leaves no directory.
+    /// Creates the directory with the run's header in `run.json`. A run that cannot begin leaves no
+    /// directory.
     pub fn begin(results: &Path, experiment: &str, header: &impl Serialize) -> Result<Self, StoreError> {
         let store = Self::create(results, experiment)?;
         store
@@ -64,7 +65,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes a new directory for a run of `experiment` in `results`, and `results` if need be.
+    /// Creates a directory for a run of `experiment` in `results`, and `results` if necessary.
     pub fn create(results: &Path, experiment: &str) -> Result<Self, StoreError> {
         let at = |path: &Path, error| StoreError {
             path: path.to_owned(),
@@ -85,7 +86,8 @@ impl Store {
         })
     }
 
-    /// The directory of a run that goes on, whose file of samples has so many bytes of whole ones.
+    /// Opens the directory of a resumed run, whose file of samples has `whole` bytes of complete
+    /// samples.
     pub(super) fn open(directory: &Path, whole: u64) -> Result<Self, StoreError> {
         let path = directory.join("samples.jsonl");
         let open = || -> io::Result<File> {
@@ -102,7 +104,7 @@ impl Store {
             scratches: 0,
             keeper: None,
         };
-        // What a run that was killed has left there.
+        // Removes the scratch directories of a killed run.
         let _ = fs::remove_dir_all(store.scratch());
         Ok(store)
     }
@@ -112,7 +114,8 @@ impl Store {
         &self.directory
     }
 
-    /// A new directory for what a candidate needs while it runs. Removed with the store, and with this process.
+    /// Creates a scratch directory for a candidate. It is removed with the store, and with this
+    /// process.
     pub(crate) fn new_scratch(&mut self) -> Result<PathBuf, StoreError> {
         self.scratches += 1;
         let path = self.scratch().join(self.scratches.to_string());
@@ -135,8 +138,8 @@ impl Store {
         self.directory.join("scratch")
     }
 
-    /// Keeps a sample: a [`Sample`], or what else an experiment takes. One that does not fit leaves
-    /// nothing of itself behind.
+    /// Saves a sample: a [`Sample`], or another experiment's type. If there is no room for it, no
+    /// part of it stays in the file.
     ///
     /// [`Sample`]: super::Sample
     pub fn append(&mut self, sample: &impl Serialize) -> Result<(), StoreError> {
@@ -158,13 +161,13 @@ impl Store {
         Ok(())
     }
 
-    /// Writes `value` as JSON to the file `name` of the run: all of it or nothing.
+    /// Writes the whole `value` as JSON to the file `name` of the run, or nothing.
     pub fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
         write_json(&self.directory.join(name), value)
     }
 }
 
-/// Writes `value` as JSON to `path`: all of it or nothing.
+/// Writes the whole `value` as JSON to `path`, or nothing.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     let written = serde_json::to_vec_pretty(value).map_err(io::Error::from);
     let written = written.and_then(|mut text| {
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_on_disk_as_soon_as_they_are_appended() {
+    fn appended_sample_is_on_disk_at_once() {
         let results = tempfile::tempdir().unwrap();
         let mut store = Store::create(&results.path().join("new/place"), "test").unwrap();
         for sequence in 0..3 {
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_has_a_directory_of_its_own_and_leaves_no_scratch() {
+    fn run_has_own_directory_and_leaves_no_scratch() {
         let results = tempfile::tempdir().unwrap();
         let mut stores = (0..3)
             .map(|_| Store::create(results.path(), "test").unwrap())
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_and_leaves_whole_samples_only() {
+    fn full_disk_is_reported_and_leaves_complete_samples() {
         let results = tempfile::tempdir().unwrap();
         let mut store = Store::create(results.path(), "test").unwrap();
         store.append(&sample(0)).unwrap();
@@ -281,9 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_cannot_begin_leaves_no_directory() {
+    fn run_that_cannot_begin_leaves_no_directory() {
         let results = tempfile::tempdir().unwrap();
-        // No JSON has such keys.
+        // JSON has no such keys.
         let header = std::collections::BTreeMap::from([((1, 2), 3)]);
         let error = Store::begin(results.path(), "test", &header).unwrap_err();
         assert!(error.to_string().contains("run.json"), "{error}");
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_said() {
+    fn unwritable_directory_is_reported() {
         let error = Store::create(Path::new("/proc/nowhere"), "test")
             .unwrap_err()
             .to_string();

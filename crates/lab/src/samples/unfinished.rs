@@ -1,4 +1,4 @@
-//! Runs that were interrupted, and can go on.
+//! Interrupted runs that can be resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use super::{Sample, Store, StoreError};
 use crate::host::Host;
 use crate::report::Header;
 
-/// A run that has not come to its end.
+/// A run that was not completed.
 #[derive(Debug)]
 pub struct Unfinished {
-    /// What it was begun with.
+    /// Its header.
     pub header: Header,
-    /// What it has measured.
+    /// Its samples.
     pub samples: Vec<Sample>,
     directory: PathBuf,
-    /// Bytes of whole samples in the file.
+    /// Bytes of complete samples in the file.
     whole: u64,
 }
 
-/// Why a run cannot go on.
+/// The reason why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 #[error("the run in {} cannot go on: {reason}", directory.display())]
 pub struct UnfinishedError {
@@ -30,8 +30,8 @@ pub struct UnfinishedError {
 }
 
 impl Unfinished {
-    /// The run in a directory, if it is one of the same plan on the same machine with the same
-    /// build as one that would begin now. Only its seed may be another.
+    /// Opens the run in a directory. It must have the same plan, machine and build as a run that
+    /// begins now; only its seed may differ.
     pub fn open(directory: &Path, now: &Header) -> Result<Self, UnfinishedError> {
         Self::try_open(directory, now).map_err(|reason| UnfinishedError {
             directory: directory.to_owned(),
@@ -46,7 +46,7 @@ impl Unfinished {
             .flatten()
             .map(|run| run.path())
             .collect();
-        // Their names begin with their time.
+        // The names of runs begin with their time.
         runs.sort_unstable();
         runs.iter().rev().find_map(|run| Self::try_open(run, now).ok())
     }
@@ -75,7 +75,7 @@ impl Unfinished {
         })
     }
 
-    /// Where its next samples go. What there is of half a sample is removed.
+    /// Opens the store for its next samples. An incomplete sample is removed.
     pub fn store(&self) -> Result<Store, StoreError> {
         Store::open(&self.directory, self.whole)
     }
@@ -110,12 +110,12 @@ fn is_same(then: &Header, now: &Header) -> Result<(), String> {
     }
 }
 
-/// What a machine is known by.
+/// The facts that identify a machine.
 fn machine(host: Option<&Host>) -> Option<(&Option<String>, &Option<String>)> {
     host.map(|host| (&host.cpu, &host.kernel))
 }
 
-/// All that has to be known of a report.
+/// The fields of a report that matter here.
 #[derive(Deserialize)]
 struct End {
     complete: bool,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_goes_on_behind_its_last_whole_sample() {
+    fn interrupted_run_resumes_behind_last_complete_sample() {
         let (results, header) = (tempfile::tempdir().unwrap(), header());
         let directory = interrupted(results.path(), &header);
         let now = Header {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_another_does_not_go_on() {
+    fn run_with_other_plan_or_build_is_not_resumed() {
         let (results, header) = (tempfile::tempdir().unwrap(), header());
         let directory = interrupted(results.path(), &header);
         let refused = |change: fn(&mut Header)| {

@@ -1,12 +1,12 @@
-//! Files that are there as a whole or not at all.
+//! Files that are written as a whole or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file: all of it or nothing. What is there and is none, such as a pipe or a terminal, is
-/// written to as it is.
+/// Writes a whole file or nothing. An existing path that is no file, such as a pipe or a terminal,
+/// is written in place.
 ///
 /// # Errors
 ///
@@ -20,14 +20,14 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
-/// Whether [`write_whole`] could do so now. It changes nothing.
+/// Checks whether [`write_whole`] could succeed now. It changes nothing.
 ///
 /// # Errors
 ///
-/// Why not.
+/// The reason why it could not.
 pub fn check_whole(path: &Path) -> io::Result<()> {
     match file(path)? {
-        // To open it could mean something to whoever is at its other end.
+        // Opening it could affect the process at its other end.
         None => Ok(()),
         Some(file) => {
             let part = part(&file)?;
@@ -37,11 +37,12 @@ pub fn check_whole(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file that has or will have the name; none, if that is something else.
+/// The file with this name, existing or not; `None` if the name belongs to something other than a
+/// file.
 fn file(path: &Path) -> io::Result<Option<PathBuf>> {
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        // Not the link to it: `/dev/stdout` may be one to a file.
+        // The target of a link: `/dev/stdout` may be a link to a file.
         Ok(there) if there.is_file() => fs::canonicalize(path).map(Some),
         Ok(_) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(path.to_owned())),
@@ -49,7 +50,7 @@ fn file(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Where it is until it is whole.
+/// The path of the file while it is incomplete.
 fn part(file: &Path) -> io::Result<PathBuf> {
     let name = file.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let mut part = OsString::from(name);
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_and_its_link_stays() {
+    fn file_is_written_and_its_link_stays() {
         let place = tempfile::tempdir().unwrap();
         let [file, link] = ["file", "link"].map(|name| place.path().join(name));
         check_whole(&file).unwrap();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced_by_one() {
+    fn pipe_is_not_replaced_by_file() {
         let (mut reader, writer) = io::pipe().unwrap();
         let pipe = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
         check_whole(&pipe).unwrap();
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_before() {
+    fn unwritable_path_is_detected_before() {
         let place = tempfile::tempdir().unwrap();
         let nowhere = place.path().join("none/file");
         for path in [place.path(), &nowhere, Path::new("/proc/none"), Path::new("..")] {
