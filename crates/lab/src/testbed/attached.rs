@@ -1,9 +1,9 @@
-//! Nodes whose engine is a process of its own, to which the program attaches; and the process
-//! that an interface of the kernel is made by.
+//! Nodes with an engine process, to which the program attaches. Also the process that creates a
+//! kernel interface.
 //!
-//! The engine process is this program once more, started by the side that needs it. It
-//! runs on that side's core, and ends with it: it is in its group, and the kernel ends it
-//! when the thread that started it does. What it uses stands apart.
+//! The engine process is this program again, started by a side. It runs on that side's core, and
+//! ends with it. It is in the side's group, and the kernel ends it with the thread that started it.
+//! Its processor time is counted separately.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,33 +26,34 @@ use super::{Context, Switch, TestbedError};
 /// The variable that makes a side's process an engine.
 const VARIABLE: &str = "TOEHOLD_LAB_ENGINE";
 
-/// How long two sides may take to find each other.
+/// Time for two sides to meet; the next constant is the interval of checks.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How often it is looked whether they have.
+/// Interval of checks whether they have met.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What an engine that runs says.
+/// The message of a running engine.
 const READY: &str = "ready";
 
-/// What an engine process is told.
+/// The order for an engine process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EngineOrder {
     pub(super) fabric: String,
     pub(super) node: String,
     /// Names and values.
     pub(super) settings: Vec<(String, String)>,
-    /// What it is, if it is no node.
+    /// The member to be, if it is not a node.
     pub(super) device: Option<DeviceOrder>,
 }
 
-/// An interface of the kernel, in the namespace of whoever starts its engine, or what joins fabrics.
+/// A kernel interface, in the namespace of the process that starts its engine, or an uplink between
+/// fabrics.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct DeviceOrder {
-    /// The interface's name, if there is to be one.
+    /// The interface's name, if there is one.
     pub(super) interface: Option<String>,
-    /// Where it is, if not in the namespace of the engine.
+    /// Its namespace, if it differs from the engine's.
     pub(super) namespace: Option<PathBuf>,
-    /// If it leads over UDP: where this side listens, and where the others do.
+    /// For UDP: the address of this side, and those of the others.
     pub(super) udp: Option<(SocketAddr, Vec<SocketAddr>)>,
 }
 
@@ -77,12 +78,12 @@ impl DeviceOrder {
 }
 
 impl EngineOrder {
-    /// The order that this process was started with, if it was.
+    /// The order with which this process was started, if any.
     pub(crate) fn received() -> Option<Self> {
         serde_json::from_str(&std::env::var(VARIABLE).ok()?).ok()
     }
 
-    /// Is the node's engine until the process is ended.
+    /// Runs the node's engine until the process is ended.
     pub(crate) fn carry_out(self) -> ExitCode {
         match self.start() {
             Ok(engine) => {
@@ -119,7 +120,7 @@ impl EngineOrder {
     }
 }
 
-/// An engine process, which ends with this.
+/// An engine process, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Process(Child);
 
@@ -128,7 +129,7 @@ impl Process {
         self.0.id()
     }
 
-    /// Starts it, and waits until its node runs.
+    /// Starts an engine process, and waits until its node runs.
     pub(super) fn start(order: &EngineOrder) -> Result<Self, TestbedError> {
         let failed = |error| TestbedError::failed("start an engine process", error);
         let order = serde_json::to_string(order).map_err(|error| failed(error.into()))?;
@@ -213,7 +214,7 @@ pub(super) fn meet(
     Ok(())
 }
 
-/// A node that runs in an engine process.
+/// A node in an engine process.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) engine: Process,
@@ -222,7 +223,7 @@ pub(super) struct Attached {
     placement: Placement,
 }
 
-/// Asks the engine process, as `toehold placement` does.
+/// Changes the placement through the engine process, as `toehold placement` does.
 struct Changes {
     engine: Connection,
     first: Placement,
@@ -252,8 +253,8 @@ impl Switch for Changes {
     }
 }
 
-/// Attached to a node of a placement. It begins to change from one of them only: where
-/// it began is soon forgotten.
+/// Attaches to a node of a placement. Changes start from one placement only: the initial one soon
+/// has no effect.
 macro_rules! attached {
     ($($(#[doc = $doc:literal])+ $name:ident: $placement:literal, $may_change:literal, $about:literal;)+) => {$(
         $(#[doc = $doc])+
@@ -292,8 +293,8 @@ macro_rules! attached {
 attached! {
     /// The program's thread runs the stack.
     Inline: "inline", false, "a program attached to a node, which runs the stack in its calls";
-    /// The engine process does.
+    /// The engine process runs the stack.
     Engine: "engine", false, "the same, the engine process on the program's core runs the stack";
-    /// The program's thread does, or else the engine process.
+    /// The program's thread runs the stack, or otherwise the engine process.
     Adaptive: "adaptive", true, "the same, the engine process runs the stack while no call does";
 }

@@ -1,5 +1,5 @@
-//! An interface of the kernel that is a member of a fabric, carried by a thread of the side:
-//! what `toehold device` does, with faults on the way if there are to be any.
+//! A kernel interface as a member of a fabric, carried by a thread of the side. This is what
+//! `toehold device` does, with optional faults on the path.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,12 +17,12 @@ use toehold_shm::Doorbell;
 use super::Role;
 use crate::workload::{Faults, QUEUE};
 
-/// What the interface is called in its namespace.
+/// The interface's name in its namespace.
 const INTERFACE: &str = "toe1";
-/// How long the members of the fabric may take to find one another.
+/// Time for the members of the fabric to meet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The interface, which ends with this.
+/// The interface, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Carrier {
     stop: Doorbell,
@@ -30,8 +30,8 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Makes it in the namespace of this thread, and a member of the fabric in the directory
-    /// where this process is. Does not return before it has met somebody, if it is to.
+    /// Creates the interface in this thread's namespace, as a member of the fabric in the current
+    /// directory. If required, returns only after it has met another member.
     pub(super) fn start(
         role: Role,
         address: (Ipv4Addr, u8),
@@ -79,28 +79,28 @@ impl Drop for Carrier {
     fn drop(&mut self) {
         self.stop.ring();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
+            // The thread has no result.
             let _ = thread.join();
         }
     }
 }
 
-/// What is asked of an interface.
+/// The parameters of an interface.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// Of both its ends.
+    /// Hardware address of both its ends.
     pub(super) mac: [u8; 6],
-    /// The address, and how long its network's prefix is.
+    /// The address, and the length of its network's prefix.
     pub(super) address: (Ipv4Addr, u8),
     pub(super) mtu: u16,
-    /// How many frames its queue holds, on a path with faults.
+    /// Frames in its queue, on a path with faults.
     pub(super) queue: Option<usize>,
 }
 
-/// The interface, up; on a path with faults with a queue as long as the path's. There each
-/// frame is a segment, for a lost super-frame would be a burst, and of the usual thousand a
-/// long path's sender has more under way: what the interface lost would count as the
-/// receiver's fault.
+/// Creates the interface and brings it up. On a path with faults, its queue is as long as the
+/// path's, and each frame is a segment. A lost super-frame would be a burst. The usual queue of a
+/// thousand frames is shorter than the data in flight on a long path. Frames that the interface
+/// lost would then count as the receiver's fault.
 pub(super) fn open(wire: &Wire, namespace: &Namespace) -> io::Result<Tap> {
     let settings = TapSettings {
         interface_address: Some(wire.mac),
@@ -124,7 +124,7 @@ pub(super) fn open(wire: &Wire, namespace: &Namespace) -> io::Result<Tap> {
     Ok(tap)
 }
 
-/// Waits until there is somebody to exchange frames with.
+/// Waits until there is another member.
 fn meet(mesh: &mut Mesh) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while mesh.connected() == 0 {

@@ -1,4 +1,4 @@
-//! What finding a connection costs, by equations, in a simulation, and on this machine.
+//! The cost of finding a connection: by equations, in a simulation, and on this machine.
 
 use std::io;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::stacks;
 use crate::samples::Side;
 use crate::workload::Workload;
 
-/// The equations of McKenney and Dove's paper as they stand there.
+/// The equations of McKenney and Dove's paper as printed.
 pub(super) struct Printed;
 
-/// The same without their slips.
+/// The equations of McKenney and Dove's paper with corrections.
 pub(super) struct Corrected;
 
-/// Equations for users who enter nothing while they wait.
+/// Equations for users that enter no transaction while they wait.
 pub(super) struct Model;
 
-/// The strategies' code on users of virtual time.
+/// The strategies' code on users in virtual time.
 pub(super) struct Simulation;
 
-/// The same without time, for other users: counted, and timed in bursts.
+/// The strategies' code without virtual time, for other users: counted, and timed in bursts.
 pub(super) struct Measured;
 
 impl Source for Printed {
@@ -150,7 +150,7 @@ impl Source for Measured {
         else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        // Other users and keys than the simulation's: what agrees does not because it is the same.
+        // Other users and keys than the simulation's, so that the results agree independently.
         let measured = speed::look_up(*strategy, &of, *lookups, !seed);
         let took_ns = u64::try_from(measured.took.as_nanos()).unwrap_or(u64::MAX);
         Ok(Side {
@@ -194,7 +194,7 @@ fn of_set_up(examined: Examined, took: Option<Duration>) -> Side {
     ])
 }
 
-/// The paper's users: those of figure 4 never wait, so the equation has it.
+/// The paper's users. Those of figure 4 never wait, as the equation assumes.
 fn users(workload: &Workload) -> Option<Users> {
     let of = |users: u32, response_s| Users::thinking_ten_seconds(users.into(), response_s);
     match workload {
@@ -210,7 +210,7 @@ fn seconds(ms: u32) -> f64 {
     f64::from(ms) / 1e3
 }
 
-/// What equations say of a look-up, if they say anything.
+/// The results of equations for a look-up, if there are any.
 fn expects(
     equations: impl Fn(DemuxStrategy, &Users) -> Option<Expected>,
     workload: &Workload,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn equations_are_those_of_the_paper() {
+    fn equations_match_paper() {
         let printed = |strategy, part| value(Printed::find(&look_up(strategy), 0), part);
         assert!((printed("bsd", "") - 1000.99975).abs() < 1e-9);
         assert!((printed("move-to-front", "") - 548.6).abs() < 0.05);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_says_nothing_of_what_it_does_not_know() {
+    fn source_omits_unknown_figures() {
         assert!(!Printed::supports(&look_up("flow-table")) && Model::supports(&look_up("flow-table")));
         assert!(!Measured::supports(&Workload::Bulk));
         assert!(Printed::find(&look_up("flow-table"), 0).is_err());

@@ -1,8 +1,8 @@
-//! The kernel's TCP between two network namespaces, over interfaces whose frames Toehold
-//! carries: over message queues (ETHOM) or over UDP (ETHOS), itself over a veth pair.
+//! The kernel's TCP between two network namespaces, over interfaces whose frames Toehold carries.
+//! They use message queues (ETHOM), or UDP over a veth pair (ETHOS).
 //!
-//! The process that carries them is one more on each side's core, and ends with the side.
-//! What it uses stands apart.
+//! The carrying process is one more on each side's core, and ends with the side. Its processor time
+//! is counted separately.
 
 use std::io;
 use std::marker::PhantomData;
@@ -15,20 +15,21 @@ use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::{Context, Program, Role, Testbed, TestbedError, stays, veth};
 use crate::workload::Workload;
 
-/// The addresses of the server's and the first client's interface, and how long their network's prefix is.
+/// The addresses of the server's and the first client's interface, and the length of their
+/// network's prefix.
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 2);
 const PREFIX: u8 = 24;
-/// What the interface is called in either namespace.
+/// The interface's name in either namespace.
 const INTERFACE: &str = "toe1";
-/// Where both sides listen for datagrams.
+/// The port of both sides for datagrams.
 const PORT: u16 = 7005;
 
-/// What carries the frames.
+/// The carrier of the frames.
 pub(super) trait Way {
     const NAME: &'static str;
     const ABOUT: &'static str;
-    /// Whether it does so over UDP.
+    /// Whether it uses UDP.
     const OVER_UDP: bool;
 }
 
@@ -58,7 +59,7 @@ fn client(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d + number)
 }
 
-/// What the process of a client's interface is called.
+/// The name of the process of a client's interface.
 fn client_node(number: u8) -> String {
     format!("client-{number}")
 }
@@ -105,18 +106,17 @@ impl<W: Way> Device<W> {
         })
     }
 
-    /// Waits until the two sides have found each other: it is the client's, the server's
-    /// has been started.
+    /// Waits until the two sides have met. The client waits, since the server started first.
     fn meet(context: &Context) -> Result<(), TestbedError> {
         let fabric = context.scratch.display().to_string();
         attached::meet(&fabric, &client_node(context.client), |stack| {
-            // Those who came before it are members of its fabric too.
+            // Earlier clients are members of its fabric too.
             stack.peers > u32::from(context.client) || stack.remotes.iter().any(|remote| remote.connected)
         })
     }
 }
 
-/// Whether frames with packets of so many bytes can be had over UDP, or why not.
+/// Checks whether UDP can carry frames with packets of this size; returns the reason if not.
 pub(super) fn fits_udp(context: &Context) -> Result<(), TestbedError> {
     match context.mtu {
         Some(mtu) if !(MIN_MTU..=MAX_MTU).contains(&mtu) => Err(TestbedError::Unavailable(format!(

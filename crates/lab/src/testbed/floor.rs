@@ -1,16 +1,15 @@
-//! The floor: what the memory itself allows, without any protocol.
+//! The floor: the speed of memory alone, without any protocol.
 //!
-//! - Ping-pong of up to 64 bytes: the message is one cache line, whose first word is
-//!   its sequence number; its reader spins on that word.
-//! - Everything else: copied into a shared ring in pieces by one side and out of it by
-//!   the other, each of which publishes its position in a line of its own and spins on
-//!   the other's.
+//! - Ping-pong of up to 64 bytes: the message is one cache line, whose first word is its sequence
+//!   number. Its reader spins on that word.
+//! - All else: one side copies pieces into a shared ring, and the other copies them out. Each
+//!   publishes its position in a line of its own, and spins on the other's.
 //!
-//! It bounds what a single message takes. A stream of small messages can be faster than
-//! it is here, where each is published by itself.
+//! It bounds the time of a single message. A stream of small messages can be faster than here,
+//! where each is published separately.
 //!
-//! There are no connections to speak of, so [`Workload::Connect`] is not supported, and
-//! nobody sleeps, so [`Workload::WakeUp`] is not.
+//! There are no real connections, so [`Workload::Connect`] is not supported. No side sleeps, so
+//! [`Workload::WakeUp`] is not supported either.
 
 use std::fs::File;
 use std::hint::spin_loop;
@@ -25,20 +24,19 @@ use crate::workload::Workload;
 
 /// Bytes of a message that is one cache line.
 const LINE: usize = CELL_WORDS * 8;
-/// Bytes of each direction's ring: more than a core's own cache holds. What is copied in
-/// and out then meets in the shared cache; with a ring small enough to stay in the
-/// cores' own caches every line has to be fetched from the other core, which took three
-/// times as long for 64 KiB where this was tried.
+/// Bytes of each direction's ring: more than a core's private cache holds. Copies into and out of
+/// the ring then meet in the shared cache. With a ring that stays in the private caches, every line
+/// is fetched from the other core. In a test that took three times as long for 64 KiB.
 const RING: usize = 2 << 20;
-/// Most bytes published at once: while one piece is copied out, the next is copied in.
+/// Most bytes published at once: one piece is copied out while the next is copied in.
 const PIECE: usize = 16 << 10;
-/// Cells: the client's word that it has come, and then those of either direction.
+/// Cells: the client's arrival, then those of each direction.
 const ARRIVED: usize = 0;
 const CELLS: usize = 5;
-/// The position that says that nothing more comes.
+/// The position that marks the end of the data.
 const END: u64 = u64::MAX;
 
-/// Two processes and a piece of memory.
+/// Two processes and a shared memory.
 #[derive(Debug)]
 pub(super) struct Floor;
 
@@ -98,7 +96,7 @@ pub(super) struct FloorConnection {
     incoming: Direction,
 }
 
-/// Where one direction lies, and how far this side knows it has come.
+/// The place of one direction, and its progress as this side knows it.
 #[derive(Debug)]
 struct Direction {
     /// The line of a message; in a ring, the writer's position.
@@ -109,7 +107,7 @@ struct Direction {
     ring: usize,
     /// This side's own position.
     position: u64,
-    /// The other side's, when last looked at.
+    /// The other side's position, when last read.
     seen: u64,
 }
 
@@ -134,7 +132,7 @@ impl FloorConnection {
         }
     }
 
-    /// The last 8 bytes of a message of 64 travel as the sequence number.
+    /// The last 8 bytes of a message of 64 bytes travel as the sequence number.
     fn write_line(&mut self, bytes: &[u8]) -> usize {
         let direction = &mut self.outgoing;
         let words = &self.cells.cell(direction.written).words;
@@ -239,7 +237,7 @@ impl Write for FloorConnection {
 }
 
 impl Connection for FloorConnection {
-    /// What was written before has to be read before: the reader would miss it.
+    /// The reader must read earlier data first: it would miss them.
     fn finish(&mut self) -> io::Result<()> {
         let direction = &self.outgoing;
         while !self.line && self.cells.cell(direction.read).words[0].load(Acquire) != direction.position {

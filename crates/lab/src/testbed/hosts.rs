@@ -1,6 +1,6 @@
-//! Between two machines: the kernel's TCP over the network between them, and what goes over UDP on the
-//! same network: Toehold's TCP between two nodes whose fabrics are joined, and the kernel's over
-//! interfaces whose frames are carried (ETHOS).
+//! Candidates between two machines. The kernel's TCP uses the network between them. Toehold's TCP
+//! runs between two nodes whose fabrics are joined over UDP. Interfaces whose frames UDP carries
+//! (ETHOS) run the kernel's TCP.
 
 use std::fs::File;
 use std::io;
@@ -21,21 +21,21 @@ use super::{Context, Program, Role, Testbed, TestbedError, veth};
 use crate::far::Path;
 use crate::workload::Workload;
 
-/// Where the server's and the client's machines listen for datagrams.
+/// The ports of the server's and the client's machines for datagrams.
 const PORTS: [u16; 2] = [7007, 7008];
-/// Where interfaces' frames arrive as datagrams: on the server's machine, and on its first client's; those
-/// of other clients follow.
+/// The ports for interfaces' frames in datagrams: on the server's machine, and on its first
+/// client's. Other clients use the following ports.
 const FRAMES: [u16; 2] = [7009, 7010];
 
-/// The network of the interfaces, and the server's and the first client's place in it.
+/// The network of the interfaces, and the host numbers of the server and the first client.
 const NETWORK: [u8; 3] = [10, 198, 1];
 const NETWORK_OF_IPV6: u64 = 0xfd77_0000_0000_0000;
 const SERVER: u8 = 1;
 const FIRST_CLIENT: u8 = 2;
-/// What the interface is called.
+/// The interface's name.
 const INTERFACE: &str = "toe1";
 
-/// The addresses of the two, or why there are none.
+/// The addresses of the two machines, or the reason for their absence.
 fn path(context: &Context) -> Result<Path, TestbedError> {
     let reason = "it is between two machines: say with --host which is the other one";
     context
@@ -43,7 +43,7 @@ fn path(context: &Context) -> Result<Path, TestbedError> {
         .ok_or_else(|| TestbedError::Unavailable(reason.into()))
 }
 
-/// The kernel's.
+/// The kernel's TCP.
 #[derive(Debug)]
 pub(super) struct Kernel {
     tcp: KernelTcp,
@@ -95,7 +95,7 @@ impl Testbed for Kernel {
     }
 }
 
-/// The machine that a side is not on.
+/// The machine on the other side.
 fn other(role: Role, path: Path) -> Ipv4Addr {
     match role {
         Role::Server => path.client,
@@ -103,11 +103,11 @@ fn other(role: Role, path: Path) -> Ipv4Addr {
     }
 }
 
-/// Whether the network that leads to a machine takes packets of so many bytes. Nothing is sent.
+/// Checks whether the network to a machine carries packets of this size. No packet is sent.
 fn holds(other: Ipv4Addr, mtu: u16) -> Result<(), TestbedError> {
     let look = || -> io::Result<i32> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        // Any port will do.
+        // Any port works.
         socket.connect((other, 9))?;
         Ok(getsockopt(&socket, IpMtu)?)
     };
@@ -124,7 +124,8 @@ fn holds(other: Ipv4Addr, mtu: u16) -> Result<(), TestbedError> {
     }
 }
 
-/// An interface in a network namespace of this side's own, whose frames go over UDP in the machine's.
+/// An interface in a network namespace of this side, whose frames go over UDP in the machine's
+/// namespace.
 #[derive(Debug)]
 pub(super) struct Interfaces {
     tcp: KernelTcp,
@@ -133,11 +134,11 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    /// What carries the frames: started in the machine's namespace, where it has its socket.
+    /// Starts the carrier of the frames in the machine's namespace, where it has its socket.
     fn start(&self, context: &Context) -> Result<Process, TestbedError> {
         let failed = |error: io::Error| TestbedError::failed("change the network namespace", error);
         let own = File::open("/proc/thread-self/ns/net").map_err(failed)?;
-        // This thread is in another one while the process starts.
+        // This thread is in another namespace while the process starts.
         let namespace = format!("/proc/{}/fd/{}", std::process::id(), own.as_raw_fd());
         let order = Self::order(context, namespace)?;
         let enter = |namespace: &File| {
@@ -168,7 +169,7 @@ impl Interfaces {
                 )
             }
         };
-        // The two are members of different fabrics, neither of which knows what the other one has given.
+        // The two are members of different fabrics, which do not coordinate addresses.
         let ipv6 = Ipv6Addr::from(u128::from(NETWORK_OF_IPV6) << 64 | u128::from(host));
         let addresses = [
             ("ipv4".into(), format!("{}/24", address(host))),
@@ -188,7 +189,7 @@ impl Interfaces {
     }
 }
 
-/// What the process of a side's interface is called.
+/// The name of the process of a side's interface.
 fn node(context: &Context) -> String {
     match context.role {
         Role::Server => "server-frames".into(),
@@ -196,7 +197,7 @@ fn node(context: &Context) -> String {
     }
 }
 
-/// Of a host in the interfaces' network.
+/// The address of a host in the interfaces' network.
 fn address(host: u8) -> Ipv4Addr {
     let [a, b, c] = NETWORK;
     Ipv4Addr::new(a, b, c, host)
@@ -266,7 +267,7 @@ impl Testbed for Interfaces {
     }
 }
 
-/// A node in a fabric of its machine's, and what leads from there to the other machine's.
+/// A node in a fabric of its machine, and the uplink to the other machine's.
 #[derive(Debug)]
 pub(super) struct Between {
     node: Attached,
@@ -274,7 +275,7 @@ pub(super) struct Between {
 }
 
 impl Between {
-    /// The uplink of a machine, which all of its sides have together: the first one makes it.
+    /// The uplink of a machine, shared by all of its sides: the first one creates it.
     fn uplink(context: &Context) -> Result<Option<Process>, TestbedError> {
         let Path { server, client } = path(context)?;
         let [there, here] = PORTS;
@@ -299,7 +300,7 @@ impl Between {
             }),
         })?;
         if context.role == Role::Client {
-            // The server's is there already.
+            // The server's uplink runs already.
             attached::meet(&fabric, name, |stack| {
                 stack.remotes.iter().any(|remote| remote.connected)
             })?;

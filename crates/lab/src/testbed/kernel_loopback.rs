@@ -7,7 +7,7 @@ use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::{Context, Testbed, TestbedError, stays};
 use crate::workload::Workload;
 
-/// Two processes on 127.0.0.1.
+/// Two processes at 127.0.0.1.
 #[derive(Debug)]
 pub(super) struct KernelLoopback(KernelTcp);
 

@@ -1,4 +1,4 @@
-//! The kernel's TCP sockets, set up alike wherever they are measured.
+//! The kernel's TCP sockets, with the same setup in every candidate.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,21 +15,21 @@ use crate::workload::Workload;
 
 /// Headers of IPv4 and TCP without options, in bytes.
 const HEADERS: u16 = 40;
-/// What the kernel takes as a limit of segments, in bytes.
+/// The kernel's range for a limit of segments, in bytes.
 const SEGMENTS: RangeInclusive<u16> = 88..=32_767;
 
-/// Makes sockets at one address, with the congestion control of the settings and
-/// without Nagle's delay.
+/// Creates sockets at one address, with the congestion control of the settings and without Nagle's
+/// algorithm.
 #[derive(Debug)]
 pub(super) struct KernelTcp {
-    /// Where servers listen.
+    /// The listening address of servers.
     address: Ipv4Addr,
     congestion: OsString,
-    /// Largest segment, in bytes of data and options, where that is not the path's to say.
+    /// Largest segment, in bytes of data and options, if the path does not determine it.
     segment: Option<u32>,
 }
 
-/// Listens, and knows what accepted connections are for.
+/// A listener, with the workload of its connections.
 #[derive(Debug)]
 pub(super) struct Listener {
     listener: TcpListener,
@@ -37,7 +37,7 @@ pub(super) struct Listener {
 }
 
 impl KernelTcp {
-    /// Tries the congestion control on a socket first.
+    /// Creates the value after trying the congestion control on a socket.
     pub(super) fn new(address: Ipv4Addr, context: &Context) -> Result<Self, TestbedError> {
         let congestion = OsString::from(&context.settings.congestion);
         let attempt = socket(
@@ -61,7 +61,7 @@ impl KernelTcp {
         })
     }
 
-    /// The same with IP packets of at most `mtu` bytes.
+    /// Limits the sockets to IP packets of at most `mtu` bytes.
     pub(super) fn limited_to(mut self, mtu: u16) -> Result<Self, TestbedError> {
         let segment = mtu.saturating_sub(HEADERS);
         if !SEGMENTS.contains(&segment) {
@@ -100,7 +100,7 @@ impl KernelTcp {
             SockFlag::SOCK_CLOEXEC,
             None,
         )?;
-        // Before it is connected: one that had BBR for a moment stays paced for good.
+        // Before connect: a socket that had BBR for a moment stays paced.
         setsockopt(&socket, TcpCongestion, &self.congestion)?;
         self.limit(&socket)?;
         connect(socket.as_raw_fd(), &SockaddrIn::from(address))?;
@@ -109,7 +109,7 @@ impl KernelTcp {
         Ok(stream)
     }
 
-    /// Tells the other side too, in the handshake.
+    /// Sets the limit, which the handshake also announces to the other side.
     fn limit(&self, socket: &impl AsFd) -> io::Result<()> {
         match self.segment {
             Some(segment) => Ok(setsockopt(socket, TcpMaxSeg, &segment)?),
@@ -132,8 +132,8 @@ impl Listener {
     }
 }
 
-/// Bytes that a connection's other side has not acknowledged, by the kernel's table of
-/// sockets: it takes some ten microseconds to read, and no unsafe code.
+/// Bytes that a connection's other side has not acknowledged, from the kernel's table of sockets.
+/// Reading it takes some ten microseconds, and no unsafe code.
 pub(super) fn unacknowledged(stream: &TcpStream) -> io::Result<usize> {
     let ports = [stream.local_addr()?.port(), stream.peer_addr()?.port()];
     let table = fs::read_to_string("/proc/thread-self/net/tcp")?;
@@ -141,12 +141,13 @@ pub(super) fn unacknowledged(stream: &TcpStream) -> io::Result<usize> {
     waiting.ok_or_else(|| io::Error::other("the kernel does not list the connection"))
 }
 
-/// Segments sent again in this thread's network namespace, by all of its connections.
+/// Segments retransmitted in this thread's network namespace, by all of its connections.
 pub(super) fn retransmits() -> Option<u64> {
     resent(&fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
 }
 
-/// Two lines of the kernel's table begin with `Tcp:`, the names and then the numbers.
+/// The number of retransmissions in the kernel's table, which has two lines with `Tcp:`: the names
+/// and the numbers.
 fn resent(table: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let (names, numbers) = (lines.next()?, lines.next()?);
@@ -154,8 +155,8 @@ fn resent(table: &str) -> Option<u64> {
     numbers.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// The send queue's length, if this is the connection's line: `0: 0101A8C0:1F90
-/// 0201A8C0:C350 01 00000010:00000000 …`.
+/// The send queue's length, if this is the connection's line: `0: 0101A8C0:1F90 0201A8C0:C350 01
+/// 00000010:00000000 …`.
 fn send_queue(line: &str, ports: [u16; 2]) -> Option<usize> {
     let mut fields = line.split_whitespace().skip(1);
     let mut next_pair = || fields.next()?.split_once(':');
@@ -168,7 +169,7 @@ fn send_queue(line: &str, ports: [u16; 2]) -> Option<usize> {
     usize::from_str_radix(waiting, 16).ok()
 }
 
-/// Options that only matter to data would be a burden on mere connections.
+/// Whether options for data matter; they would slow down workloads about connections only.
 fn carries_data(workload: &Workload) -> bool {
     *workload != Workload::Connect
 }
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_taken_as_far_as_the_kernel_takes_them() {
+    fn limits_are_accepted_within_kernel_range() {
         for (mtu, is_taken) in [(127, false), (128, true), (32_807, true), (32_808, false)] {
             let Ok(tcp) = local().limited_to(mtu) else {
                 assert!(!is_taken, "{mtu}");
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_no_larger_than_a_path_is_to_have_them() {
+    fn packets_respect_configured_mtu() {
         let tcp = local().limited_to(600).unwrap();
         let workload = Workload::Bulk;
         let (listener, address) = tcp.listen(&workload).unwrap();
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_sent_again_are_in_the_kernels_table() {
+    fn retransmissions_are_read_from_kernel_table() {
         let table = "Ip: A B\nIp: 1 2\nTcp: RtoMin OutSegs RetransSegs InErrs\nTcp: 200 50 7 0\n";
         assert_eq!(resent(table), Some(7));
         assert_eq!(resent("Ip: A\nIp: 1\n"), None);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_acknowledged_is_in_the_send_queue() {
+    fn unacknowledged_bytes_are_in_send_queue() {
         let line = "   0: 0101A8C0:1F90 0201A8C0:C350 01 0000010A:00000007 00:00000000 00000000 0 0 1";
         assert_eq!(send_queue(line, [0x1f90, 0xc350]), Some(0x10a));
         assert_eq!(send_queue(line, [0xc350, 0x1f90]), None);

@@ -1,5 +1,5 @@
-//! The kernel's TCP between two network namespaces joined by a veth pair: what two
-//! containers of one machine have. Blocking sockets, and sockets polled without sleep.
+//! The kernel's TCP between two network namespaces joined by a veth pair, as between two containers
+//! of one machine. Blocking sockets, and sockets polled without sleep.
 
 use std::io;
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ impl Testbed for KernelVeth {
     }
 }
 
-/// The same with non-blocking sockets that are polled in user space.
+/// Non-blocking sockets over a veth pair, polled in user space.
 #[derive(Debug)]
 pub(super) struct KernelVethSpinning(KernelVeth);
 
@@ -65,7 +65,7 @@ impl Testbed for KernelVethSpinning {
     type Listener = Listener;
     type Connection = Spinning<TcpStream>;
 
-    /// Many who poll on one core would only keep it from one another.
+    /// Many processes that poll on one core would only delay one another.
     fn supports(workload: &Workload) -> bool {
         !workload.is_about_nodes() && !workload.is_of_several() && !workload.is_of_programs()
     }

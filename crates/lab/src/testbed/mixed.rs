@@ -1,9 +1,9 @@
-//! Toehold's TCP and the kernel's as each other's peers, and two kernels over the same path:
-//! an interface of the kernel on a fabric, which the other side is a member of too.
+//! Toehold's TCP and the kernel's as peers, and two kernels over the same path. The kernel's
+//! interface and the other side are members of one fabric.
 //!
-//! A side of the kernel's has its interface carried by a thread of its own process, on the
-//! side's core. The path has faults if the workload asks for them: then the side that is
-//! always the kernel's makes its interface anew for it.
+//! A thread of the side's process, on the side's core, carries the kernel's interface. The path has
+//! faults if the workload asks for them. Then the side that is always the kernel's creates its
+//! interface again for it.
 
 use std::io::{self, Read, Write};
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 2);
 const PREFIX: u8 = 24;
 
-/// Which side is whose, and how large packets are.
+/// The sides' stacks, and the size of packets.
 pub(super) trait Ends {
     const NAME: &'static str;
     const ABOUT: &'static str;
@@ -45,22 +45,22 @@ macro_rules! ends {
 }
 
 ends! {
-    /// Ours sends.
+    /// Toehold's TCP sends.
     ToKernel: "toehold-to-kernel", Some(Role::Client), 1500,
         "from Toehold's TCP to the kernel's over an interface on the fabric, MTU 1500";
-    /// Ours receives.
+    /// Toehold's TCP receives.
     FromKernel: "kernel-to-toehold", Some(Role::Server), 1500,
         "from the kernel's TCP to Toehold's over the same";
-    /// What both are measured by.
+    /// The reference for both directions.
     Kernels: "kernel-to-kernel", None, 1500,
         "from the kernel's TCP to the kernel's over two such interfaces";
-    /// Ours sends, in larger packets.
+    /// Toehold's TCP sends, in larger packets.
     ToKernelJumbo: "toehold-to-kernel-9000", Some(Role::Client), 9000,
         "from Toehold's TCP to the kernel's, MTU 9000";
-    /// Ours receives them.
+    /// Toehold's TCP receives larger packets.
     FromKernelJumbo: "kernel-to-toehold-9000", Some(Role::Server), 9000,
         "from the kernel's TCP to Toehold's, MTU 9000";
-    /// What both are measured by.
+    /// The reference for larger packets.
     KernelsJumbo: "kernel-to-kernel-9000", None, 9000,
         "from the kernel's TCP to the kernel's, MTU 9000";
 }
@@ -87,18 +87,18 @@ struct Kernel {
     has_faults: bool,
     /// `None` only until the sides are joined.
     carrier: Option<Carrier>,
-    /// Decides the faults of the next path.
+    /// Seed of the next path's faults.
     seed: u64,
 }
 
-/// A listener of either.
+/// A listener of either stack.
 #[derive(Debug)]
 pub(super) enum Listener {
     Ours(TcpListener),
     Kernel(kernel_tcp::Listener),
 }
 
-/// A connection of either.
+/// A connection of either stack.
 #[derive(Debug)]
 pub(super) enum Stream {
     Ours(OurStream),
@@ -106,7 +106,7 @@ pub(super) enum Stream {
 }
 
 impl Kernel {
-    /// The interface for a workload, with its faults.
+    /// Creates the interface for a workload, with its faults.
     fn carry(&mut self, faults: Option<crate::workload::Faults>) -> io::Result<()> {
         let is_first = self.carrier.is_none();
         // The name of the interface must be free again.
@@ -116,7 +116,7 @@ impl Kernel {
             Role::Server => SERVER,
             Role::Client => CLIENT,
         };
-        // The server is the first one, who meets nobody at first.
+        // The server starts first, before any other member.
         let meets = !is_first || self.role == Role::Client;
         let faults = faults.map(|faults| (faults, self.seed));
         self.carrier = Some(Carrier::start(
@@ -129,7 +129,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Makes the path that a workload wants, if that is made here.
+    /// Creates the path of a workload, if this side does that.
     fn prepare(&mut self, workload: &Workload) -> io::Result<()> {
         match workload {
             Workload::Impaired { faults } if self.has_faults => self.carry(Some(*faults)),

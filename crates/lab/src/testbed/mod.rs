@@ -1,10 +1,10 @@
-//! What carries the traffic between the two sides. A candidate a file. And [`Source`]s, of which a
-//! process is all there is.
+//! The carriers of traffic between two sides, with a file for each candidate. Also [`Source`]s,
+//! which consist of one process.
 //!
-//! A testbed is made twice, in the server's process and in the client's, in steps
-//! that the runner takes in turn: [`Testbed::enter`] in the server, then in the
-//! client; [`Testbed::join`] in the server, then in the client. From then on both go
-//! through one workload after the other, each over connections of its own.
+//! The server's process and the client's both create the testbed, in steps that the runner makes in
+//! turn. It calls [`Testbed::enter`] in the server, then in the client; then [`Testbed::join`] in
+//! the server, then in the client. After that, both run one workload after the other, each over its
+//! own connections.
 
 mod attached;
 mod carrier;
@@ -35,7 +35,7 @@ use crate::programs::Generator;
 use crate::side::{self, Control};
 use crate::workload::Workload;
 
-/// Everything that can be measured.
+/// All candidates.
 pub const ALL: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<toehold::Own>>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
@@ -75,14 +75,14 @@ pub const ALL: &[Candidate] = &[
     Candidate::alone::<demux::Measured>(),
 ];
 
-/// What is measured between two machines, in the order of columns.
+/// Candidates between two machines, in the order of columns.
 pub const HOSTS: &[Candidate; 3] = &[
     Candidate::of::<toehold::Toehold<hosts::Between>>(),
     Candidate::of::<hosts::Kernel>(),
     Candidate::of::<hosts::Interfaces>(),
 ];
 
-/// What is measured beside one another on interfaces of the kernel, in the order of columns.
+/// Candidates on kernel interfaces, in the order of columns.
 pub const ETHERNETS: &[Candidate] = &[
     Candidate::of::<device::Device<device::Ethom>>(),
     Candidate::of::<device::Device<device::Ethos>>(),
@@ -96,14 +96,14 @@ pub const ETHERNETS: &[Candidate] = &[
     Candidate::of::<mixed::Mixed<mixed::KernelsJumbo>>(),
 ];
 
-/// What is measured beside one another over paths with faults, in the order of columns.
+/// Candidates over paths with faults, in the order of columns.
 pub const MIXED: &[Candidate] = &[
     Candidate::of::<mixed::Mixed<mixed::ToKernel>>(),
     Candidate::of::<mixed::Mixed<mixed::FromKernel>>(),
     Candidate::of::<mixed::Mixed<mixed::Kernels>>(),
 ];
 
-/// What is measured beside one another on where a stack runs, in the order of columns.
+/// Candidates for placements of a stack, in the order of columns.
 pub const PLACEMENTS: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<toehold::Private>>(),
     Candidate::of::<toehold::Toehold<attached::Inline>>(),
@@ -112,7 +112,7 @@ pub const PLACEMENTS: &[Candidate] = &[
     Candidate::of::<kernel_veth::KernelVeth>(),
 ];
 
-/// What is measured beside one another on sockets, in the order of the report's columns.
+/// Candidates for sockets, in the order of the report's columns.
 pub const SOCKETS: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<toehold::Own>>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
@@ -122,7 +122,7 @@ pub const SOCKETS: &[Candidate] = &[
     Candidate::of::<floor::Floor>(),
 ];
 
-/// What is measured beside one another on programs with several workers, in the order of columns.
+/// Candidates for programs with several workers, in the order of columns.
 pub const WORKERS: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<toehold::Own>>(),
     Candidate::of::<kernel_loopback::KernelLoopback>(),
@@ -147,85 +147,86 @@ pub type Program = (&'static str, &'static str);
 
 /// One side of a stream connection. Dropping it closes it.
 pub trait Connection: Read + Write {
-    /// Tells the other side that nothing more will be written; reading goes on.
+    /// Tells the other side that no more data will be written; reading goes on.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Which of the two sides a process is.
+/// The side of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Accepts connections.
     Server,
-    /// Makes them.
+    /// Opens connections.
     Client,
 }
 
-/// What a side is told before anything else.
+/// The parameters of a side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Name of the candidate.
     pub candidate: String,
-    /// Which side this is.
+    /// The side.
     pub role: Role,
-    /// Which of several pairs of processes that do the same this side is of, from 0.
+    /// The pair of this side among several pairs that run at the same time, from 0.
     pub pair: u8,
     /// Process id of the server.
     pub server: u32,
     /// Process ids of its clients.
     pub clients: Vec<u32>,
-    /// Which of them this side is, from 0, if it is one.
+    /// The number of this client, from 0, if it is one.
     pub client: u8,
-    /// Largest IP packet of the path between the sides, in bytes, where one can be chosen.
+    /// Largest IP packet of the path between the sides, in bytes, if it can be chosen.
     #[serde(default)]
     pub mtu: Option<u16>,
-    /// A directory that all pairs of the candidate may use, empty at first; it is removed after the run. Its
-    /// path may be too long for the name of a socket: go there and use a relative one.
+    /// A directory for all pairs of the candidate, empty at first; it is removed after the run. Its
+    /// path may be too long for the name of a socket: enter it and use a relative path.
     pub scratch: PathBuf,
     /// The addresses of the two sides' machines, if they are two.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<far::Path>,
-    /// How measurements are taken.
+    /// The settings of measurements.
     pub settings: Settings,
-    /// Of everything random that this side does by itself; another one each round.
+    /// Seed of all random decisions of this side; different each round.
     #[serde(default)]
     pub seed: u64,
 }
 
-/// Why a candidate cannot be measured.
+/// Reasons why a candidate cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
-    /// This machine or user lacks something. Says what, and what to do about it.
+    /// A requirement is missing on this machine or for this user. The text also tells what to do
+    /// about it.
     #[error("{0}")]
     Unavailable(String),
-    /// It should work, and does not.
+    /// A step failed that should work.
     #[error("{0}")]
     Failed(String),
 }
 
 impl TestbedError {
-    /// A step that should have worked.
+    /// The error of a step that should have worked.
     pub fn failed(step: &str, error: impl std::fmt::Display) -> Self {
         Self::Failed(format!("cannot {step}: {error}"))
     }
 }
 
-/// What carries the traffic. One value lives in each side's process.
+/// A carrier of traffic. One value lives in each side's process.
 pub trait Testbed: Sized {
     /// Stable name; part of the names of ratios.
     const NAME: &'static str;
-    /// What it is, in a line.
+    /// Its description, in a line.
     const ABOUT: &'static str;
-    /// Programs that it needs, with the Debian packages that have them.
+    /// Required programs, with the Debian packages that have them.
     const PROGRAMS: &'static [Program] = &[];
     /// Whether its sides are on two machines.
     const IS_BETWEEN_HOSTS: bool = false;
-    /// What accepts connections.
+    /// Its listener.
     type Listener;
-    /// What they are.
+    /// Its connection.
     type Connection: Connection + Send;
 
-    /// Whether a workload means anything here.
+    /// Whether it supports a workload.
     fn supports(workload: &Workload) -> bool {
         !workload.is_about_nodes() && !workload.is_of_programs()
     }
@@ -239,48 +240,48 @@ pub trait Testbed: Sized {
         Ok(())
     }
 
-    /// Begins to listen for one workload; also gives the address to connect to.
+    /// Begins to listen for one workload; also returns the address for the client.
     fn listen(&mut self, workload: &Workload) -> io::Result<(Self::Listener, String)>;
 
     /// Waits for a connection.
     fn accept(&mut self, listener: &mut Self::Listener) -> io::Result<Self::Connection>;
 
-    /// Connects to an address that [`Testbed::listen`] gave the other side.
+    /// Connects to an address that [`Testbed::listen`] returned on the other side.
     fn connect(&mut self, address: &str, workload: &Workload) -> io::Result<Self::Connection>;
 
-    /// Processes that belong to this side's node, beside this one.
+    /// Other processes of this side's node.
     fn engines(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Segments that this side's stack has sent again so far, if it says so.
+    /// Segments that this side's stack has retransmitted so far, if it reports them.
     fn retransmits(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes written that the other side has not acknowledged. Takes in what has come
-    /// from it, and never waits.
+    /// Bytes written that the other side has not acknowledged. Handles received frames, and never
+    /// waits.
     fn unacknowledged(&mut self, connection: &Self::Connection) -> io::Result<usize> {
         let _ = connection;
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// What changes where this side's stack runs.
+    /// The object that changes the placement of this side's stack.
     fn switch(&self) -> io::Result<Box<dyn Switch>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// Changes where a side's stack runs, from any thread.
+/// Changes the placement of a side's stack, from any thread.
 pub trait Switch: Send {
-    /// To the next of all places there are.
+    /// Changes to the next placement.
     fn next(&mut self) -> io::Result<()>;
 
-    /// To where it was at first.
+    /// Changes to the initial placement.
     fn restore(&mut self) -> io::Result<()>;
 }
 
-/// The workloads of stacks that stay where they are, over paths without faults.
+/// Whether a workload is for stacks with a fixed placement, over paths without faults.
 fn stays(workload: &Workload) -> bool {
     let others = matches!(
         workload,
@@ -289,26 +290,26 @@ fn stays(workload: &Workload) -> bool {
     !others && !workload.is_of_programs()
 }
 
-/// A testbed or a source as a value: its name, and how a process becomes one of its sides, or all of it.
+/// A testbed or a source as a value: its name, and the functions that run its sides, or all of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
     /// Stable name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub about: &'static str,
-    /// Programs that it needs.
+    /// Required programs.
     pub programs: &'static [Program],
     /// Whether its sides are on two machines.
     pub is_between_hosts: bool,
-    /// Which generator of others it has in place of this program's.
+    /// The foreign generator in place of this program's, if any.
     pub(crate) generator: Option<Generator>,
-    /// Whether a workload means anything here.
+    /// Whether it supports a workload.
     pub supports: fn(&Workload) -> bool,
     pub(crate) attend: fn(&mut Control, &Context) -> io::Result<()>,
 }
 
 impl Candidate {
-    /// The candidate that `T` is.
+    /// The candidate of the testbed `T`.
     pub const fn of<T: Testbed>() -> Self {
         Self {
             name: T::NAME,
@@ -321,7 +322,7 @@ impl Candidate {
         }
     }
 
-    /// The kernel's stack with a generator of others.
+    /// The kernel's stack with a foreign generator.
     const fn generator(generator: Generator, about: &'static str) -> Self {
         Self {
             name: generator.name(),
@@ -338,7 +339,7 @@ impl Candidate {
         }
     }
 
-    /// Whether both sides of a workload are programs of others here.
+    /// Whether both sides of a workload are unmodified programs here.
     pub(crate) fn is_of_programs(&self, workload: &Workload) -> bool {
         self.generator.is_some() || workload.is_of_programs()
     }

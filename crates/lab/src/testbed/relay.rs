@@ -1,8 +1,7 @@
-//! The kernel's TCP between two network namespaces over two TAP devices and nothing but what no
-//! program that joins two of them can do without: a thread for each direction, which reads a frame
-//! from the one into a buffer and writes it from there to the other. What a TAP device costs any
-//! program, to measure others by: it knows no addresses, and works between two namespaces of one
-//! process only.
+//! The kernel's TCP between two network namespaces, over two TAP devices joined in the simplest
+//! way. For each direction, a thread reads a frame from one device into a buffer and writes it to
+//! the other. It shows the minimal cost of a TAP device for any program. It knows no addresses, and
+//! works only between two namespaces of one process.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -45,7 +44,7 @@ impl Testbed for Relay {
         KernelTcp::new(SERVER, context).map(Self)
     }
 
-    /// The server's side makes both, since one process has to have them.
+    /// The server's side creates both, since one process must hold them.
     fn join(&mut self, context: &Context) -> Result<(), TestbedError> {
         match context.role {
             Role::Server => {
@@ -91,7 +90,7 @@ fn start(context: &Context) -> io::Result<()> {
     carry(server, client, on_client)
 }
 
-/// One of the devices, with whose descriptor one waits.
+/// Opens one of the devices, with a descriptor that can be waited for.
 fn device(namespace: &Namespace, number: u8, address: Ipv4Addr, context: &Context) -> io::Result<File> {
     let wire = Wire {
         mac: [2, 0x7e, 0, 0, 1, number],
@@ -104,14 +103,14 @@ fn device(namespace: &Namespace, number: u8, address: Ipv4Addr, context: &Contex
     Ok(File::from(descriptor))
 }
 
-/// Passes frames on, on the core of the side that they are for, as long as the process lasts.
+/// Forwards frames, on the core of the receiving side, for as long as the process lasts.
 fn carry(mut from: File, mut to: File, core: usize) -> io::Result<()> {
     let carry = move || {
-        // Where that is refused, it is measured where it runs.
+        // Without that permission, it is measured on any core.
         let _ = pin(&[core]);
         let mut buffer = vec![0; BUFFER];
         while let Ok(len) = from.read(&mut buffer) {
-            // A frame that the kernel does not take is lost.
+            // A frame that the kernel refuses is lost.
             let _ = to.write(&buffer[..len]);
         }
     };

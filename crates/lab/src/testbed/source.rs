@@ -1,5 +1,4 @@
-//! Where figures come from that need no other side: a process that computes or measures them
-//! by itself.
+//! Sources of figures without another side: a process that computes or measures them by itself.
 
 use std::io;
 
@@ -8,22 +7,22 @@ use crate::samples::Side;
 use crate::side;
 use crate::workload::Workload;
 
-/// Attends to workloads alone. One process is all there is of it.
+/// Runs workloads alone, in one process.
 pub trait Source {
     /// Stable name; part of the names of ratios.
     const NAME: &'static str;
-    /// What it is, in a line.
+    /// Its description, in a line.
     const ABOUT: &'static str;
 
-    /// Whether it has anything to say to a workload.
+    /// Whether it supports a workload.
     fn supports(workload: &Workload) -> bool;
 
-    /// What it finds. Everything random comes from the seed, which is another one each round.
+    /// Its results. All random numbers come from the seed, which differs each round.
     fn find(workload: &Workload, seed: u64) -> io::Result<Side>;
 }
 
 impl Candidate {
-    /// The candidate that `S` is.
+    /// The candidate of the source `S`.
     pub const fn alone<S: Source>() -> Self {
         Self {
             name: S::NAME,

@@ -1,16 +1,16 @@
-//! A non-blocking connection that is polled until it has something.
+//! A non-blocking connection that is polled until it is ready.
 
 use std::hint::spin_loop;
 use std::io::{self, Read, Write};
 
 use super::Connection;
 
-/// Repeats what would block until it does not: the waiting burns a core, and no
-/// sleeping thread has to be woken.
+/// Repeats an operation that would block. The wait uses a core fully, and no sleeping thread has to
+/// be woken.
 #[derive(Debug)]
 pub(super) struct Spinning<C>(pub(super) C);
 
-/// Calls `operation` until it is done or fails.
+/// Calls `operation` until it succeeds or fails.
 pub(super) fn spin<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match operation() {

@@ -1,5 +1,5 @@
-//! A client's and a server's stack in one thread, whose counters say what finding connections costs in
-//! the engine itself: the demux paper's connection set-up (§4).
+//! A client's and a server's stack in one thread. Their counters show the cost of finding
+//! connections in the engine itself: the demux paper's connection set-up (§4).
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -13,13 +13,13 @@ use toehold_link::Capabilities;
 use toehold_sim::host::{BEGINNING, Host, Sent};
 use toehold_stack::{Config, ConnectionId, ListenerId, ReceiveFlags, SendFlags};
 
-/// What is on a connection.
+/// The message on each connection.
 const MESSAGE: [u8; 100] = [7; 100];
 
-/// Longer than anybody takes his time with an acknowledgement.
+/// Longer than any delay of an acknowledgement.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// What setting up connections has cost.
+/// The cost of setting up connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SetUp {
     /// PCBs that both stacks have examined.
@@ -28,7 +28,8 @@ pub(super) struct SetUp {
     pub(super) took: Duration,
 }
 
-/// Opens so many connections at once and sends five messages on each. The keys come from the seed.
+/// Opens a number of connections at once and sends five messages on each. The keys come from the
+/// seed.
 pub(super) fn set_up(strategy: DemuxStrategy, connections: u32, seed: u64) -> io::Result<SetUp> {
     let mut ends = Ends::new(strategy, connections, seed)?;
     let listener = ends.listen(connections)?;
@@ -125,7 +126,7 @@ impl Ends {
         Self::cross(&mut self.packets, &mut self.server.sent, &mut self.client)
     }
 
-    /// Until the server has acknowledged what it took its time with.
+    /// Runs until the server has sent its delayed acknowledgements.
     fn wait(&mut self) -> io::Result<()> {
         let later = self.server.now() + WAIT;
         self.server.advance(later).map_err(broken)?;
@@ -154,7 +155,8 @@ fn host(address: Ipv4Addr, strategy: DemuxStrategy, connections: u32, seed: u64)
         seed,
         ..Config::default()
     };
-    // So little that no window depends on what the others hold: peers are told of nothing else.
+    // So small that no window depends on other connections: peers then receive no further window
+    // updates.
     config.tcp.receive_buffer = 1 << 16;
     Host::new(&config, BEGINNING).map_err(broken)
 }
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setting_up_connections_costs_what_a_simulation_says() {
+    fn cost_of_set_up_matches_simulation() {
         for strategy in ["bsd", "move-to-front", "sequent:19", "flow-table"] {
             let strategy: DemuxStrategy = strategy.parse().unwrap();
             let engine = super::set_up(strategy, 700, 3).unwrap().examined;
@@ -207,7 +209,7 @@ mod tests {
         }
     }
 
-    /// TPC/A's segments reach a server's stack in the order in which users send them: an entry, and the
+    /// Delivers TPC/A's segments to a server's stack in the order of the users: an entry, and the
     /// acknowledgement of the result.
     fn tpca(strategy: DemuxStrategy, of: &Users, segments: usize, seed: u64) -> f64 {
         let users = of.users as u32;
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_serves_tpca_examines_what_a_simulation_does() {
+    fn stack_under_tpca_examines_as_many_pcbs_as_simulation() {
         let of = Users::thinking_ten_seconds(1000.0, 0.5);
         for strategy in [
             "bsd",

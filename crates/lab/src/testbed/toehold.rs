@@ -1,5 +1,5 @@
-//! Toehold: two nodes in one fabric, each with one program. Where a node's stack runs
-//! is a parameter.
+//! Toehold: two nodes in one fabric, each with one program. The placement of a node's stack is a
+//! parameter.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -10,11 +10,11 @@ use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream};
 use super::{Connection, Context, Role, Switch, Testbed, TestbedError, stays};
 use crate::workload::Workload;
 
-/// The network the two nodes share with nobody.
+/// The network of the two nodes alone.
 const NETWORK: [u8; 2] = [10, 77];
 pub(super) const PREFIX: u8 = 16;
 
-/// Where a node's stack runs.
+/// The placement of a node's stack.
 pub(super) trait Place: Sized {
     const NAME: &'static str;
     const ABOUT: &'static str;
@@ -25,34 +25,34 @@ pub(super) trait Place: Sized {
     /// Whether its nodes are on two machines.
     const IS_BETWEEN_HOSTS: bool = false;
 
-    /// Whether programs of others can be run on such a node.
+    /// Whether such a node can run unmodified programs.
     fn runs(workload: &Workload) -> bool {
         let _ = workload;
         false
     }
 
-    /// Makes the node, and what has to live as long.
+    /// Creates the node, and the objects that must live as long.
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError>;
 
-    /// The processes of the node's engine and of what it reaches others by.
+    /// The processes of the node's engine and of its uplink.
     fn engines(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// What changes it.
+    /// The object that changes the placement.
     fn switch(&self) -> io::Result<Box<dyn Switch>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// In the program, which has it for itself.
+/// A private stack of the program.
 pub(super) struct Own;
 
 impl Place for Own {
     const NAME: &'static str = "toehold";
     const ABOUT: &'static str = "Toehold over shared-memory message queues, driven inline";
 
-    /// On nodes as `toehold up` makes them.
+    /// On nodes with the defaults of `toehold up`.
     fn runs(workload: &Workload) -> bool {
         workload.is_of_workers()
     }
@@ -62,7 +62,7 @@ impl Place for Own {
     }
 }
 
-/// The same under the name it has beside other places.
+/// A private stack, under its name among the placements.
 pub(super) struct Private;
 
 impl Place for Private {
@@ -75,7 +75,7 @@ impl Place for Private {
 }
 
 fn join(context: &Context, name: &str, address: Ipv4Addr) -> Result<Node, TestbedError> {
-    // From inside, the names of the fabric's sockets are short wherever it lies.
+    // In the directory, the names of the fabric's sockets are short, wherever it lies.
     std::env::set_current_dir(&context.scratch)
         .map_err(|error| TestbedError::failed("enter the fabric's directory", error))?;
     let config = NodeConfig::new(".", name).ipv4(address, PREFIX);

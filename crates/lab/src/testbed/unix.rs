@@ -1,4 +1,4 @@
-//! Unix stream sockets: what a program on one machine would use instead of TCP.
+//! Unix stream sockets, which a program on one machine would use instead of TCP.
 
 use std::io;
 use std::net::Shutdown;
@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use super::{Connection, Context, Testbed, TestbedError};
 use crate::workload::Workload;
 
-/// Blocking Unix sockets. Their names are abstract: no file is left behind.
+/// Blocking Unix sockets. Their names are abstract, so that no file is left behind.
 #[derive(Debug)]
 pub(super) struct Unix {
     listened: u32,

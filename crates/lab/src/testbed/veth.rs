@@ -1,8 +1,8 @@
 //! Two network namespaces joined by a veth pair.
 //!
-//! The namespaces have no names: only the two processes hold them, so that they and
-//! the pair vanish with the processes, however those end. A user who is not root gets
-//! them in a user namespace, where the kernel allows that.
+//! The namespaces have no names. Only the two processes hold them, so that the namespaces and the
+//! pair vanish with the processes. A user without privileges gets them in a user namespace, if the
+//! kernel allows that.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use nix::unistd::{getegid, geteuid};
 
 use super::{Context, Program, Role, TestbedError};
 
-/// What is needed to make it.
+/// Required programs.
 pub(super) const PROGRAMS: &[Program] = &[("ip", "iproute2")];
 
 /// The server's address.
@@ -25,7 +25,7 @@ pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 198, 0, 2);
 /// The networks of the second client and those after it.
 const OTHERS: u8 = 100;
-/// What its end is called in a client's namespace, and the first one in the server's.
+/// The name of its end in a client's namespace, and of the first one in the server's.
 const DEVICE: &str = "toe0";
 
 /// Moves this process to a network namespace of its own.
@@ -42,9 +42,8 @@ pub(super) fn enter(context: &Context) -> Result<(), TestbedError> {
     }
 }
 
-/// The same without privilege. Both network namespaces have to belong to one user
-/// namespace, or their ends could not be joined: the server makes it, the client
-/// follows.
+/// Enters a namespace without privilege. Both network namespaces must belong to one user namespace,
+/// or their ends could not be joined. The server creates it, and the client follows.
 fn enter_as_user(context: &Context) -> Result<(), TestbedError> {
     match context.role {
         Role::Server => {
@@ -76,7 +75,7 @@ fn unavailable(error: Errno) -> TestbedError {
     ))
 }
 
-/// Gives this side its ends. The server's side makes those of all clients: a pair for each, in a
+/// Creates this side's ends. The server's side creates those of all clients: a pair for each, in a
 /// network of its own.
 pub(super) fn join(context: &Context) -> Result<(), TestbedError> {
     let commands = match context.role {
@@ -99,7 +98,7 @@ pub(super) fn join(context: &Context) -> Result<(), TestbedError> {
     batch(&commands).map_err(|error| TestbedError::failed("set up the veth pair", error))
 }
 
-/// The pair of a client, and the server's end of it.
+/// The command that creates the pair of a client, and the server's end of it.
 fn ends_of(number: u8, process: u32, mtu: Option<u16>) -> String {
     let device = match number {
         0 => DEVICE.to_owned(),
@@ -109,7 +108,8 @@ fn ends_of(number: u8, process: u32, mtu: Option<u16>) -> String {
     format!("{make}{}", end(&device, server_of(number), mtu))
 }
 
-/// An end, up. Without link-local addresses nothing but the measurement's own traffic flows.
+/// The command that brings an end up. Without link-local addresses, only the measured traffic
+/// flows.
 fn end(device: &str, address: Ipv4Addr, mtu: Option<u16>) -> String {
     let mtu = mtu.map_or(String::new(), |mtu| format!("link set {device} mtu {mtu}\n"));
     format!(
@@ -120,7 +120,7 @@ fn end(device: &str, address: Ipv4Addr, mtu: Option<u16>) -> String {
     )
 }
 
-/// The server's address in the network that it has with a client.
+/// The server's address in its network with a client.
 fn server_of(number: u8) -> Ipv4Addr {
     in_network(SERVER, number)
 }
@@ -130,15 +130,15 @@ pub(super) fn client(number: u8) -> Ipv4Addr {
     in_network(CLIENT, number)
 }
 
-/// The same host in the network of a client. Those of all but the first are out of the way of
-/// other networks here.
+/// The address of a host in the network of a client. Networks of later clients avoid other networks
+/// here.
 fn in_network(host: Ipv4Addr, number: u8) -> Ipv4Addr {
     let [a, b, first, d] = host.octets();
     let network = if number == 0 { first } else { OTHERS + number };
     Ipv4Addr::new(a, b, network, d)
 }
 
-/// Has `ip` carry out `commands`.
+/// Runs `commands` with `ip`.
 fn batch(commands: &str) -> io::Result<()> {
     let ip = find_ip().ok_or(io::ErrorKind::NotFound)?;
     let mut child = Command::new(ip)
@@ -160,7 +160,7 @@ fn batch(commands: &str) -> io::Result<()> {
     )))
 }
 
-/// Where the `ip` tool is. Users who are not root often lack its directory in PATH.
+/// The path of the `ip` tool. For users without privileges, PATH often lacks its directory.
 fn find_ip() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
