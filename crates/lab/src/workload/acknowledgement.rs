@@ -1,13 +1,13 @@
-//! Messages that arrive while the server's program computes between two calls: how long
+//! Messages that arrive while the server's program computes between two calls: the time for which
 //! the client's bytes stay unacknowledged.
 //!
-//! The server says when it begins to compute. The client lets some of that time go by,
-//! another part of it each time, sends, and looks until everything is acknowledged. So
-//! a stack that runs in the program's calls only answers when the program is done, and
-//! never because the program happened to be in a call.
+//! The server announces when it begins to compute. The client waits for a part of that time,
+//! different in each turn, sends, and polls until everything is acknowledged. A stack that runs
+//! only in the program's calls therefore answers when the program is done. It never answers earlier
+//! because the program happened to be in a call.
 //!
-//! Nobody is pinned: the program has one core, and its node's engine may use the other,
-//! which the client leaves alone between two looks.
+//! No side is pinned: the program has one core, and its node's engine may use the other, which the
+//! client leaves free between two polls.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -18,26 +18,26 @@ use super::{read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
 
-/// How long the program computes between two calls.
+/// Time for which the program computes between two calls.
 const COMPUTING: Duration = Duration::from_millis(10);
 
-/// One message, all told.
+/// Duration of one message with its turn.
 pub(super) const CYCLE: Duration = Duration::from_millis(11);
 
-/// Bytes of a message: more than two segments of an Ethernet frame's size, so that TCP
-/// acknowledges it at once (RFC 9293 §3.8.6.3).
+/// Bytes of a message: more than two segments of an Ethernet frame's size, so that TCP acknowledges
+/// it at once (RFC 9293 §3.8.6.3).
 const MESSAGE: usize = 4096;
 
-/// Messages before anything counts.
+/// Messages before the measurement.
 const WARM_UP: u32 = 3;
 
-/// The first part of the computing, in which messages are sent.
+/// The first part of the computing time, in which messages are sent.
 const SENDING: Duration = Duration::from_millis(8);
 
-/// Time between two looks at what is acknowledged.
+/// Interval of the client's polls.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// What the server says when it begins to compute.
+/// The server's message when it begins to compute.
 const BEGIN: [u8; 1] = *b"B";
 
 pub(super) fn serve(mut connection: impl Connection) -> io::Result<Side> {

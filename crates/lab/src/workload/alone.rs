@@ -1,4 +1,4 @@
-//! Workloads that need no other side: TPC/A's users, and what finding their connections costs.
+//! Workloads without another side: TPC/A's users, and the cost of finding their connections.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::samples::Side;
 /// Most users: each is a connection of a table.
 const MOST_USERS: u32 = 1 << 20;
 
-/// Nanoseconds a PCB that is examined, at worst.
+/// Nanoseconds per examined PCB, at worst.
 const EXAMINED_NS: u64 = 2;
 
-/// So many PCBs, at least, is what a segment and all about it takes.
+/// Least cost of a segment, in examined PCBs.
 const LEAST: u32 = 50;
 
 impl Workload {
-    /// Whether one process attends to it alone. Others have two sides.
+    /// Whether one process runs it alone. Other workloads have two sides.
     pub fn is_alone(&self) -> bool {
         matches!(
             self,
@@ -27,7 +27,7 @@ impl Workload {
         )
     }
 
-    /// About how long it takes alone.
+    /// Its approximate duration alone.
     pub(super) fn length_alone(&self) -> Duration {
         let (strategy, users, segments) = match self {
             // Ten for each user until lists are in order.
@@ -52,7 +52,7 @@ impl Workload {
         Duration::from_nanos(examined * EXAMINED_NS)
     }
 
-    /// What one process found.
+    /// The results of one process.
     pub(super) fn found(&self, side: &Side) -> Vec<Metric> {
         let value = |part: &str| side.values.get(part).copied().unwrap_or(f64::NAN);
         if let Self::Entries { .. } = self {
@@ -80,7 +80,7 @@ impl Workload {
     }
 }
 
-/// A strategy as people write it.
+/// A strategy in text form.
 pub(super) mod strategy {
     use super::*;
 
@@ -100,7 +100,7 @@ pub(super) mod strategy {
     }
 }
 
-/// Users that there can be.
+/// A valid number of users.
 pub(super) fn users<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         users @ 2..=MOST_USERS => Ok(users),
@@ -110,7 +110,7 @@ pub(super) fn users<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D
     }
 }
 
-/// Connections that one client can open to one server.
+/// A valid number of connections from one client to one server.
 pub(super) fn opened<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         connections @ 1..=MOST => Ok(connections),

@@ -1,9 +1,8 @@
-//! A stream at full rate, whose receiver shares its core with a loop that computes: how
-//! much of the core is left to the loop.
+//! A stream at full rate whose receiver shares its core with a computing loop: the share of the
+//! core that is left to the loop.
 //!
-//! The loop runs alone first, on the same core, in slices of which the best counts: what
-//! it does beside the stream is compared with that. The stream begins when the server
-//! says so.
+//! The loop runs alone first, on the same core, in slices of which the best counts. Its progress
+//! beside the stream is compared with that. The stream begins when the server announces it.
 
 use std::hint::black_box;
 use std::io;
@@ -16,20 +15,20 @@ use super::{Pace, read_whole};
 use crate::samples::{Computed, Side};
 use crate::testbed::Connection;
 
-/// How long the loop runs alone.
+/// Time for which the loop runs alone.
 pub(super) const ALONE: Duration = Duration::from_millis(40);
 
-/// Slices of that.
+/// Slices of that time.
 const SLICES: u32 = 4;
 
-/// What counts takes so long at least: the kernel's scheduler gives the core to one of
-/// two for some milliseconds at a time.
+/// Least duration of the measurement: the kernel's scheduler gives the core to one of two for some
+/// milliseconds at a time.
 const SHORTEST: Duration = Duration::from_millis(150);
 
-/// What the server says when the stream may begin.
+/// The server's message when the stream may begin.
 const GO: [u8; 1] = *b"G";
 
-/// How long what counts takes.
+/// Duration of the measurement.
 pub(super) fn span(pace: &Pace) -> Duration {
     pace.span.max(SHORTEST)
 }
@@ -38,7 +37,7 @@ pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -
     let turns = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // On the core that this thread is on, and where all its children will be.
+        // On this thread's core, which all its children share.
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 turn();
@@ -77,7 +76,7 @@ fn beside(turns: &AtomicU64, connection: &mut impl Connection, size: usize, pace
     })
 }
 
-/// The loop's turns in its best slice alone, and how long that was.
+/// The loop's turns in its best slice alone, and the slice's length.
 fn alone(turns: &AtomicU64) -> (u64, u64) {
     let slice = |_| {
         let (began, before) = (Instant::now(), turns.load(Relaxed));
@@ -101,7 +100,7 @@ pub(super) fn drive(mut connection: impl Connection, size: usize, pace: &Pace) -
     stream::drive(connection, size, &pace)
 }
 
-/// One turn of the loop: about a microsecond of arithmetic, and no memory.
+/// One turn of the loop: about a microsecond of arithmetic, without memory accesses.
 pub(super) fn turn() {
     let mut value = 1_u64;
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! A cell of a plan: what the two sides do, and over what.
+//! A cell of a plan: the workload of the two sides, and its path.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::{Metric, Workload};
 use crate::samples::Side;
 
-/// A workload on a path. What is written of it has the workload's own fields.
+/// A workload on a path. Its serialized form has the workload's own fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What the two sides do.
+    /// The workload of the two sides.
     #[serde(flatten)]
     pub workload: Workload,
-    /// Largest IP packet of the path, in bytes; if nothing is said, what each candidate has.
+    /// Largest IP packet of the path, in bytes; `None`: each candidate's default.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mtu: Option<u16>,
 }
 
-/// What a cell has of each factor, by the factor's name: sizes in bytes, α in hundredths, all else in counts.
+/// A cell's value of each factor, by the factor's name: sizes in bytes, α in hundredths, all others
+/// as counts.
 pub type Factors = BTreeMap<String, u64>;
 
 impl Cell {
-    /// Stable name, the first part of the names of its metrics: the workload's, and the MTU
-    /// if it is given, as in `latency_64B_mtu1500`.
+    /// Stable name, the first part of its metrics' names: the workload's, and the MTU if it is
+    /// given, as in `latency_64B_mtu1500`.
     pub fn name(&self) -> String {
         self.named(self.workload.name())
     }
 
-    /// For people.
+    /// Title for people.
     pub fn title(&self) -> String {
         match self.mtu {
             Some(mtu) => format!("{}, MTU {mtu}", self.workload.title()),
@@ -36,7 +37,7 @@ impl Cell {
         }
     }
 
-    /// What it has of each factor: what charts are drawn over.
+    /// Its value of each factor, which charts use as axes.
     pub fn factors(&self) -> Factors {
         let mut factors = self.workload.factors();
         if let Some(mtu) = self.mtu {
@@ -45,8 +46,8 @@ impl Cell {
         factors
     }
 
-    /// The figures of one measurement, the main one first. Their names, labels and
-    /// order depend on the cell only.
+    /// The figures of one measurement, the main one first. Their names, labels and order depend on
+    /// the cell only.
     pub fn metrics(&self, client: &Side, server: &Side) -> Vec<Metric> {
         let metrics = self.workload.metrics(client, server);
         let named = |metric: Metric| Metric {
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_written_as_its_workload_and_its_mtu() {
+    fn cell_serializes_as_workload_and_mtu() {
         let size = "1K".parse().unwrap();
         let cell = Cell {
             workload: Workload::PingPong { size },

@@ -1,4 +1,4 @@
-//! A connection for each request: set up, a message there and back, torn down.
+//! A connection for each request: set-up, a message in each direction, tear-down.
 //!
 //! The server closes first, as in [`super::connect`].
 
@@ -12,10 +12,10 @@ use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
 
-/// Connections before anything counts, however long they take.
+/// Least connections before the measurement, however long they take.
 const MIN_WARM_UP: u64 = 4;
 
-/// The server looks at the clock once in so many connections, in its warm-up.
+/// Connections between two reads of the clock in the server's warm-up.
 const CLOCK_EVERY: u64 = 4;
 
 pub(super) fn serve<T: Testbed>(
@@ -28,7 +28,7 @@ pub(super) fn serve<T: Testbed>(
     let mut served = Served::begin(pace, CLOCK_EVERY);
     loop {
         let mut connection = testbed.accept(listener)?;
-        // Who says nothing has nothing more to ask.
+        // A client that sends no data has no more requests.
         if !read_whole(&mut connection, &mut message)? {
             connection.finish()?;
             return Ok(served.end());

@@ -1,8 +1,8 @@
-//! Connections set up and torn down, one after the other, without any data.
+//! Connections set up and torn down, one after the other, without data.
 //!
-//! The server closes first, as servers of one answer do: the records of closed
-//! connections (TIME-WAIT) stay with the server, and the client's ports are free
-//! again at once. Either side has seen the other's end before the next connection.
+//! The server closes first, as servers with one answer per connection do. The TIME-WAIT records of
+//! closed connections stay with the server, and the client's ports are free again at once. Both
+//! sides have seen the other's end before the next connection.
 
 use std::io;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
 
-/// Connections before anything counts, however long they take.
+/// Least connections before the measurement, however long they take.
 const MIN_WARM_UP: u64 = 4;
 
-/// The server looks at the clock once in so many connections, in its warm-up.
+/// Connections between two reads of the clock in the server's warm-up.
 const CLOCK_EVERY: u64 = 4;
 
-/// What the client says on its last connection.
+/// The client's message on its last connection.
 const LAST: [u8; 1] = *b"Q";
 
 pub(super) fn serve<T: Testbed>(

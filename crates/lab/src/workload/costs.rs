@@ -1,16 +1,16 @@
-//! What traffic costs besides time: processor time by kind, interrupts, context switches.
+//! Costs of traffic other than time: processor time by kind, interrupts, context switches.
 //!
-//! These stand in reports as files, and in what is drawn from them; tables for a terminal leave
-//! them out.
+//! They are in the files of reports, and in charts; tables for a terminal leave them out.
 
 use super::Workload;
 use super::quantity::{Metric, Quantity};
 use crate::samples::{Machine, Side};
 
 impl Workload {
-    /// Of both sides together where nothing else is said. Nothing of workloads without messages.
+    /// The costs, of both sides together unless stated otherwise. Workloads without messages have
+    /// none.
     pub(super) fn costs(&self, client: &Side, server: &Side) -> Vec<Metric> {
-        // What the sides of several workers use is not counted by side.
+        // The use of several workers is not counted by side.
         if self.is_about_nodes() || self.is_alone() || self.is_of_workers() {
             return Vec::new();
         }
@@ -92,7 +92,7 @@ impl Workload {
     }
 }
 
-/// Of one core, by the side's processes and engines.
+/// The share of one core used by the side's processes and engines.
 fn share(side: &Side) -> f64 {
     (side.cpu.total_ns() + side.engine_ns) as f64 / side.span_ns as f64
 }
@@ -103,7 +103,7 @@ mod tests {
     use crate::samples::CpuUse;
 
     #[test]
-    fn costs_are_those_of_both_sides_for_each_message() {
+    fn costs_are_sums_of_both_sides_per_message() {
         let side = Side {
             messages: 1000,
             span_ns: 1_000_000,

@@ -1,32 +1,31 @@
-//! How bad a path is.
+//! The faults of a path.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use toehold_link::impair::{ImpairSettings, Impairments};
 
-/// How much later a frame comes that others overtake, in nanoseconds.
+/// Additional delay of a frame that others overtake, in nanoseconds.
 const REORDER_DELAY_NS: u64 = 2_000_000;
 
-/// Most frames that a direction of the path holds: its queue.
+/// Most frames in a direction of the path: its queue.
 pub(crate) const QUEUE: usize = 8192;
 
-/// Round trips for which a sender goes on after what it counts. The receiver begins to count
-/// so much later at most: its first look at the clock is after three rounds of slow start,
-/// what it warms up with ends with a round, and the first byte is half a round trip on its
-/// way.
+/// Round trips for which a sender goes on after its measurement. The receiver's measurement begins
+/// at most this much later. Its first read of the clock comes after three rounds of slow start. Its
+/// warm-up ends with a round, and the first byte travels for half a round trip.
 const OVERLAP_ROUNDS: u64 = 5;
 
-/// What a path does to each frame, in both directions alike.
+/// The faults of each frame, equal in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
     /// Frames lost, in a thousand.
     pub loss_per_mille: u16,
-    /// Frames that come twice, in a thousand.
+    /// Frames repeated, in a thousand.
     pub duplicate_per_mille: u16,
-    /// Frames that others overtake, in a thousand.
+    /// Frames overtaken by others, in a thousand.
     pub reorder_per_mille: u16,
-    /// How long a frame takes, in milliseconds.
+    /// Delay of a frame, in milliseconds.
     pub delay_ms: u16,
 }
 
@@ -45,7 +44,7 @@ impl Faults {
         name
     }
 
-    /// For people.
+    /// Title for people.
     pub(super) fn title(&self) -> String {
         let parts = [
             (self.loss_per_mille, "lost"),
@@ -60,14 +59,14 @@ impl Faults {
         title
     }
 
-    /// How long a stream goes on after the sender's part of what counts, so that the
-    /// receiver's ends in traffic, too: a part that ends with the stream has a burst more
-    /// than round trips.
+    /// Time for which a stream goes on after the sender's measurement, so that the receiver's ends
+    /// during traffic. A measurement that ended with the stream would include a burst more than
+    /// round trips.
     pub(super) fn overlap(&self) -> Duration {
         Duration::from_millis(2 * OVERLAP_ROUNDS * u64::from(self.delay_ms))
     }
 
-    /// A path with these faults, by a seed.
+    /// The settings of a path with these faults, by a seed.
     pub(crate) fn settings(&self, seed: u64) -> ImpairSettings {
         let probability = |per_mille| f64::from(per_mille) / 1000.0;
         let each_way = Impairments {
@@ -88,7 +87,7 @@ impl Faults {
     }
 }
 
-/// `1%`, `0.1%`.
+/// A percentage: `1%`, `0.1%`.
 fn percent(per_mille: u16) -> String {
     format!("{}%", f64::from(per_mille) / 10.0)
 }
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_is_wrong() {
+    fn names_contain_faults() {
         let faults = Faults {
             loss_per_mille: 1,
             delay_ms: 20,
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_faults_is_none() {
+    fn path_without_faults_has_no_settings() {
         assert!(Faults::default().settings(1).transmit.is_none());
         let faults = Faults {
             loss_per_mille: 10,

@@ -1,8 +1,7 @@
-//! A connection on which nothing happens: what its two nodes use all the same.
+//! A connection without traffic: the use of its two idle nodes.
 //!
-//! The server's program waits in a call for a message, the client's is somewhere else.
-//! What is counted is the time that the processors' clocks gave to either process and to
-//! what belongs to its node.
+//! The server's program waits in a call for a message, and the client's is outside of any call. The
+//! result is the processor time of each process and of the other processes of its node.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,7 +11,8 @@ use super::read_end;
 use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
 
-/// Before anything counts, everybody comes to rest; and afterwards others may still count.
+/// Time before and after the measurement, in which all processes come to rest, or others still
+/// count.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 pub(super) fn serve<T: Testbed>(
@@ -22,7 +22,7 @@ pub(super) fn serve<T: Testbed>(
 ) -> io::Result<Side> {
     let mut connection = testbed.accept(listener)?;
     let side = std::thread::scope(|scope| {
-        // One more thread looks at the clocks. It sleeps otherwise.
+        // One more thread reads the clocks, and sleeps otherwise.
         let counted = scope.spawn(|| count(span));
         read_end(&mut connection)?;
         counted

@@ -1,5 +1,5 @@
-//! Incast: the server asks all clients at once and waits for all their answers, which meet on
-//! their way to it.
+//! Incast: the server sends a request to all clients at once and waits for all their answers, which
+//! meet on the path.
 
 use std::io;
 use std::time::Instant;
@@ -10,13 +10,13 @@ use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
 
-/// Bytes of a question: its number.
+/// Bytes of a request: its number.
 const QUESTION: usize = 8;
 
-/// Rounds of questions before anything counts, however long they take.
+/// Least rounds before the measurement, however long they take.
 const MIN_WARM_UP: u64 = 4;
 
-/// Asks, over connections to all clients.
+/// Sends requests, over connections to all clients.
 pub(super) fn serve<C: Connection>(mut clients: Vec<C>, size: usize, pace: &Pace) -> io::Result<Side> {
     let mut answer = vec![0; size];
     let mut asked = 0_u64;
@@ -67,7 +67,7 @@ pub(super) fn serve<C: Connection>(mut clients: Vec<C>, size: usize, pace: &Pace
     })
 }
 
-/// Answers until nothing more is asked.
+/// Answers until the server ends.
 pub(super) fn drive(mut connection: impl Connection, size: usize) -> io::Result<Side> {
     let answer = vec![0x5a; size];
     let mut question = [0; QUESTION];

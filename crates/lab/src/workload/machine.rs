@@ -1,5 +1,5 @@
-//! What the whole machine does while a side's window is open: interrupts and context switches,
-//! which nobody counts by process.
+//! The activity of the whole machine during a side's measurement: interrupts and context switches,
+//! which the kernel does not count by process.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::samples::Machine;
 
 impl Machine {
-    /// Since the machine was started; nothing if the kernel does not say.
+    /// The totals since the machine was started; `None` if the kernel does not report them.
     pub(super) fn so_far() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
@@ -20,7 +20,7 @@ impl Machine {
         Self::of(&text, tick_ns)
     }
 
-    /// Of the text of `/proc/stat`.
+    /// Parses the text of `/proc/stat`.
     fn of(text: &str, tick_ns: u64) -> Self {
         let field = |line: &str, index: usize| {
             let fields = text.lines().find_map(|found| found.strip_prefix(line));
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// Since `before`.
+    /// The totals since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             interrupts: self.interrupts.saturating_sub(before.interrupts),
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_totals_are_read() {
+    fn totals_of_kernel_are_parsed() {
         let text = "cpu  10 0 20 300 4 0 7 0 0 0\ncpu0 5 0 10 150 2 0 3 0 0 0\n\
                     intr 12345 1 2 3\nctxt 678\nbtime 1\nsoftirq 9 1 2\n";
         let machine = Machine::of(text, 10_000_000);

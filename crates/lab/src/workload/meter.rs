@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::samples::{CpuUse, Machine, Side};
 
-/// What this process has used so far; nothing if the kernel does not say.
+/// The use of this process so far; zero if the kernel does not report it.
 pub fn process_cpu() -> CpuUse {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
         return CpuUse::default();
@@ -24,7 +24,7 @@ pub fn process_cpu() -> CpuUse {
     }
 }
 
-/// What other processes have used so far, in nanoseconds. One that is gone counts nothing.
+/// Processor time of other processes so far, in nanoseconds. A process that is gone counts as zero.
 pub(crate) fn processor_ns_of(processes: &[u32]) -> u64 {
     let of = |process: &u32| {
         let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(*process).ok()?)).ok()?;
@@ -33,21 +33,21 @@ pub(crate) fn processor_ns_of(processes: &[u32]) -> u64 {
     processes.iter().filter_map(of).sum()
 }
 
-/// What belongs to this process's side besides the process.
+/// The other subjects of this process's meters.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// Processes, such as its node's engine.
     pub(crate) engines: Vec<u32>,
-    /// Whether this side looks at the machine.
+    /// Whether this side reads the machine's totals.
     pub(crate) machine: bool,
 }
 
 /// A process is a side of one testbed only.
 static WATCHED: OnceLock<Watched> = OnceLock::new();
 
-/// What all meters of this process look at from now on.
+/// Sets the other subjects of all meters of this process.
 pub(crate) fn watch(watched: Watched) {
-    // The first word counts: a side is set up once.
+    // The first call counts: a side is set up once.
     let _ = WATCHED.set(watched);
 }
 
@@ -64,7 +64,7 @@ fn machine() -> Option<Machine> {
         .map(|_| Machine::so_far())
 }
 
-/// Runs from where it is started.
+/// A meter that runs from its creation.
 #[derive(Debug)]
 pub(crate) struct Meter {
     began: Instant,
@@ -75,7 +75,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn start() -> Self {
-        // The machine first, which takes longest to look at, and the clock last.
+        // First the machine, whose totals take longest to read, and the clock last.
         let machine = machine();
         Self {
             machine,
@@ -85,7 +85,7 @@ impl Meter {
         }
     }
 
-    /// What was used since the start for `messages` messages of `bytes` bytes in all.
+    /// The use since the start for `messages` messages of `bytes` bytes in all.
     pub(crate) fn stop(&self, messages: u64, bytes: u64) -> Side {
         let span = self.began.elapsed();
         Side {

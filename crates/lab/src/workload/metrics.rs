@@ -1,12 +1,12 @@
-//! From what two sides counted to figures with a stable name and a unit.
+//! Converts the counts of two sides to figures with a stable name and a unit.
 
 use super::Workload;
 use super::quantity::{Metric, Quantity, Reading};
 use crate::samples::{Counts, Side};
 
 impl Workload {
-    /// The figures of one measurement, the main one first. Their names, labels and
-    /// order depend on the workload only.
+    /// The figures of one measurement, the main one first. Their names, labels and order depend on
+    /// the workload only.
     pub(super) fn metrics(&self, client: &Side, server: &Side) -> Vec<Metric> {
         let mut metrics = self.figures(client, server);
         metrics.extend(self.costs(client, server));
@@ -26,7 +26,7 @@ impl Workload {
             Self::HotSpot { .. } => self.hot_spot(client, server),
             Self::MpiStream { .. } => self.throughput(client, server),
             Self::MultiStream { .. } | Self::FanIn { .. } => self.throughput(client, server),
-            // The clients receive, or both do: each side counts what it has received.
+            // The clients receive, or both do: each side counts the bytes it has received.
             Self::FanOut { .. } => self.received(bps(client), client, server),
             Self::Bidirectional { .. } => self.received(bps(client) + bps(server), client, server),
             Self::Incast { .. } => self.incast(client, server),
@@ -91,7 +91,7 @@ impl Workload {
             .collect()
     }
 
-    /// Several clients, or both sides, may receive.
+    /// The figures of a workload in which several clients, or both sides, may receive.
     fn received(&self, rate_bps: f64, client: &Side, server: &Side) -> Vec<Metric> {
         let mut metrics = vec![self.main("throughput", Quantity::Throughput, rate_bps)];
         metrics.extend(self.cpu_per_thousand(client, server));
@@ -108,7 +108,7 @@ impl Workload {
         metrics
     }
 
-    /// The server asks, and times the answers.
+    /// The figures of incast, in which the server times the answers.
     fn incast(&self, client: &Side, server: &Side) -> Vec<Metric> {
         let mut metrics = self.received(bps(server), client, server);
         metrics.extend([
@@ -128,7 +128,7 @@ impl Workload {
         metrics
     }
 
-    /// From when a request should be sent to its answer.
+    /// The time from when a request is due to its answer.
     fn open_loop(&self, client: &Side, server: &Side) -> Vec<Metric> {
         let mut metrics = vec![
             self.main("due to answer, p50", Quantity::Time, quantile_ns(client, 0.5)),
@@ -149,7 +149,7 @@ impl Workload {
         metrics
     }
 
-    /// From a request to the end of its answer.
+    /// The time from a request to the end of its answer.
     fn web(&self, client: &Side, server: &Side) -> Vec<Metric> {
         let time =
             |what, label, quantile| self.other(what, label, Quantity::Time, quantile_ns(client, quantile));
@@ -164,7 +164,7 @@ impl Workload {
         metrics
     }
 
-    /// Requests that were answered. How long each took is known of some programs' clients only.
+    /// Answered requests. Only some programs' clients report the duration of each.
     fn answered(&self, client: &Side) -> Vec<Metric> {
         let time =
             |what, label, quantile| self.other(what, label, Quantity::Time, quantile_ns(client, quantile));
@@ -175,7 +175,7 @@ impl Workload {
         ]
     }
 
-    /// The same of small, middle and large files.
+    /// The durations for small, middle and large files.
     fn by_size(&self, client: &Side) -> Vec<Metric> {
         let parts = [
             [("p50_small", "up to 4K, p50"), ("p99_small", "up to 4K, p99")],
@@ -216,7 +216,7 @@ impl Workload {
         metrics.map(|metric| metric.read_as(Reading::Plain)).into()
     }
 
-    /// One node: the side that costs more. Several: all of them together.
+    /// For one node, the side with the higher cost; for several, all of them together.
     fn idleness(&self, pairs: f64, client: &Side, server: &Side) -> Vec<Metric> {
         let share = |side: &Side| (side.cpu.total_ns() + side.engine_ns) as f64 / side.span_ns as f64;
         let (waiting, away) = (share(server), share(client));
@@ -253,7 +253,7 @@ impl Workload {
             .computed
             .as_ref()
             .map_or(f64::NAN, |computed| computed.availability());
-        // What of the core was not left to the loop.
+        // The share of the core that was not left to the loop.
         let lost_s = (1.0 - available) * server.span_ns as f64 / 1e9;
         vec![
             self.main("left to a computing loop", Quantity::Availability, available)
@@ -298,8 +298,8 @@ impl Workload {
         }
     }
 
-    /// A quantile's name goes behind the workload's kind, as in `latency_p99_64B`;
-    /// any other before its name, as in `cpu_client_latency_64B`.
+    /// A quantile's name follows the workload's kind, as in `latency_p99_64B`; any other name
+    /// precedes it, as in `cpu_client_latency_64B`.
     pub(super) fn other(
         &self,
         what: &'static str,
@@ -340,7 +340,7 @@ fn one_way_ns(client: &Side, quantile: f64) -> f64 {
     quantile_ns(client, quantile) / 2.0
 }
 
-/// What has arrived counts, not what has been written.
+/// The rate of received bytes, not of written ones.
 fn bps(receiver: &Side) -> f64 {
     receiver.bytes as f64 * 8.0 / (receiver.span_ns as f64 / 1e9)
 }

@@ -1,5 +1,5 @@
-//! Ping-pong of messages of all sizes up to one: as many of 1 to 2 bytes as of 2 to 4, of 4 to
-//! 8, and so on. Both sides draw the same sizes.
+//! Ping-pong of messages of all sizes up to a largest one. There are as many of 1 to 2 bytes as of
+//! 2 to 4, of 4 to 8, and so on. Both sides draw the same sizes.
 
 use std::io;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
 
-/// Sizes that are drawn before they begin anew.
+/// Length of the sequence of sizes, which repeats.
 const SIZES: usize = 1021;
 
-/// Round trips before anything counts, however long they take.
+/// Least round trips before the measurement, however long they take.
 const MIN_WARM_UP: u64 = 16;
 
-/// The server looks at the clock once in so many messages, in its warm-up.
+/// Messages between two reads of the clock in the server's warm-up.
 const CLOCK_EVERY: u64 = 16;
 
 pub(super) fn serve(mut connection: impl Connection, largest: usize, pace: &Pace) -> io::Result<Side> {
@@ -77,7 +77,7 @@ pub(super) fn drive(mut connection: impl Connection, largest: usize, pace: &Pace
     })
 }
 
-/// Evenly distributed on a logarithmic scale, always the same.
+/// A fixed sequence of sizes, evenly distributed on a logarithmic scale.
 fn sizes(largest: usize) -> Vec<usize> {
     let mut random = fastrand::Rng::with_seed(0);
     let drawn = std::iter::repeat_with(|| (largest as f64).powf(random.f64()) as usize);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_power_of_two_is_as_likely() {
+    fn powers_of_two_are_equally_likely() {
         let sizes = sizes(1 << 10);
         assert!(sizes.iter().all(|size| (1..=1 << 10).contains(size)));
         for power in 0..10 {

@@ -1,8 +1,8 @@
-//! What the two sides do with one another. A kind of traffic a file.
+//! The workloads of the two sides, with a file for each kind of traffic.
 //!
-//! The generators are cheap on purpose: nothing is allocated while traffic runs, the
-//! clock is read once a round trip in a ping-pong and every few dozen operations in a
-//! stream, and whatever is recorded is recorded while waiting for the other side.
+//! The generators are deliberately cheap. They allocate no memory while traffic runs. They read the
+//! clock once a round trip in a ping-pong, and every few dozen operations in a stream. They record
+//! results while waiting for the other side.
 
 mod acknowledgement;
 mod alone;
@@ -54,83 +54,82 @@ use crate::size::Size;
 /// Bytes of a message that wakes the other side up.
 const WAKE_UP_MESSAGE: usize = 64;
 
-/// How long both sides of a wake-up have nothing to do: far longer than anybody spins.
+/// Pause of both sides in a wake-up: far longer than any side spins.
 const WAKE_UP_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of each write of a bulk stream, iperf3's default: 128 KiB.
 const BULK_WRITE: usize = 128 << 10;
 
-/// How much later than the first of many pairs the last may begin.
+/// The most by which the last of many pairs may begin after the first.
 const CROWD_OVERLAP: Duration = Duration::from_millis(30);
 
-/// Before anything counts of many pairs: so long they take to find out how many they are,
-/// and their engines to look less often at programs that are busy.
+/// Warm-up of many pairs. In it they find out their number, and their engines begin to poll busy
+/// programs less often.
 const CROWD_WARM_UP: Duration = Duration::from_millis(350);
 
-/// How long what counts of many pairs takes at least: each has the processor for a
-/// fraction of that.
+/// Least duration of a measurement of many pairs: each has the processor for a fraction of that.
 const CROWD_SPAN: Duration = Duration::from_millis(250);
 
-/// What servers with several workers take to begin and to end, and their clients to whole seconds.
+/// Time for servers with several workers to begin and to end, and for their clients to round up to
+/// whole seconds.
 const SERVICES: Duration = Duration::from_millis(1200);
 
-/// What the two sides do.
+/// The workload of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Workload {
-    /// The client sends a message, the server sends it back, one at a time.
+    /// The client sends a message, and the server sends it back, one at a time.
     PingPong {
         /// Bytes of a message.
         size: Size,
     },
-    /// The same with pauses, so that both sides sleep: what waking up costs.
+    /// Ping-pong with pauses, in which both sides sleep: the cost of waking up.
     WakeUp,
-    /// The client writes messages as fast as they are taken, the server reads.
+    /// The client writes messages as fast as possible, and the server reads.
     Stream {
         /// Bytes of a write.
         size: Size,
     },
     /// A stream of large writes, 128 KiB each.
     Bulk,
-    /// The same over a path with faults.
+    /// A stream over a path with faults.
     Impaired {
-        /// What they are.
+        /// The faults of the path.
         faults: Faults,
     },
     /// Connections are set up and torn down, one after the other.
     Connect,
-    /// Messages arrive while the server's program computes: how long they stay
+    /// Messages arrive while the server's program computes: the time for which they stay
     /// unacknowledged.
     Acknowledgement {
-        /// Messages.
+        /// Number of messages.
         times: u32,
     },
-    /// Connections on which nothing happens: what the nodes use all the same.
+    /// Connections without traffic: the use of idle nodes.
     Idle {
-        /// Pairs of processes, each a program with a node of its own; all nodes are of
-        /// one fabric.
+        /// Pairs of processes, each a program with a node of its own; all nodes are in one fabric.
         pairs: u8,
-        /// For how long, in milliseconds.
+        /// The duration, in milliseconds.
         span_ms: u64,
     },
     /// Ping-pong of many pairs at once, all on the same two cores.
     Crowd {
-        /// Pairs of processes, as above.
+        /// Pairs of processes, each a program with a node of its own.
         pairs: u8,
         /// Bytes of a message.
         size: Size,
     },
-    /// A stream whose receiver shares its core with a loop that computes.
+    /// A stream whose receiver shares its core with a computing loop.
     Availability {
         /// Bytes of a write.
         size: Size,
     },
-    /// Streams and a ping-pong whose contents are checked, while both sides change
-    /// where their stacks run.
+    /// Streams and a ping-pong with checked contents, while both sides change the placement of
+    /// their stacks.
     Switching {
         /// Changes on each side.
         times: u32,
-        /// What the machine itself does: everything but the changes.
+        /// Whether the changes are left out, to show the machine's own pauses.
         still: bool,
     },
     /// Ping-pong of several clients with one server.
@@ -149,26 +148,26 @@ pub enum Workload {
     },
     /// Streams of several clients to one server.
     FanIn {
-        /// Clients, as above.
+        /// Clients, each a process with a node of its own.
         clients: u8,
         /// Bytes of a write.
         size: Size,
     },
     /// Streams of one server to several clients.
     FanOut {
-        /// Clients, as above.
+        /// Clients, each a process with a node of its own.
         clients: u8,
         /// Bytes of a write.
         size: Size,
     },
-    /// A server asks several clients at once and waits for all answers.
+    /// A server sends a request to several clients at once and waits for all answers.
     Incast {
-        /// Clients, as above.
+        /// Clients, each a process with a node of its own.
         clients: u8,
         /// Bytes of an answer.
         size: Size,
     },
-    /// A stream each way at the same time.
+    /// A stream in each direction at the same time.
     Bidirectional {
         /// Bytes of a write.
         size: Size,
@@ -178,7 +177,7 @@ pub enum Workload {
         /// Bytes of the largest message.
         size: Size,
     },
-    /// A connection for each request: a message there and back.
+    /// A connection for each request: a message in each direction.
     Churn {
         /// Bytes of a message.
         size: Size,
@@ -190,104 +189,104 @@ pub enum Workload {
         /// Bytes of a request, and of its answer.
         size: Size,
     },
-    /// Clients of a web server, which ask for the same file again and again.
+    /// Clients of a web server that request the same file again and again.
     Web {
-        /// Whose server it is.
+        /// The web server.
         server: WebServer,
         /// Connections, with one request at a time.
         clients: u8,
         /// Bytes of the file.
         size: Size,
     },
-    /// The same with the requests of a trace.
+    /// Clients of a web server with the requests of a trace.
     WebTrace {
-        /// As above.
+        /// The web server.
         server: WebServer,
-        /// As above.
+        /// Connections, with one request at a time.
         clients: u8,
-        /// Whose files, and whose requests.
+        /// The trace of the files and requests.
         trace: Trace,
     },
-    /// The same with a trace's files, the one as popular as Zipf's law says that is as popular in
-    /// the trace.
+    /// Clients of a web server with a trace's files. Their popularity follows Zipf's law, in the
+    /// order of the trace.
     WebZipf {
-        /// As above.
+        /// The web server.
         server: WebServer,
-        /// As above.
+        /// Connections, with one request at a time.
         clients: u8,
-        /// Whose files.
+        /// The trace of the files.
         trace: Trace,
-        /// How popular they are.
+        /// The exponent of their popularity.
         alpha: Alpha,
     },
     /// Clients of a program with several workers, neither of which has a core of its own.
     Workers {
-        /// The program, and what it is asked.
+        /// The program, and its requests.
         program: MeasuredProgram,
-        /// Its workers; 1 where it has a process or a thread for each client.
+        /// Its workers; 1 if it has a process or a thread for each client.
         workers: u8,
         /// Connections, with one request at a time.
         clients: u8,
-        /// Processes beside them that compute all the time.
+        /// Computing processes that run at the same time.
         loops: u8,
     },
     /// Ping-pong of two ranks of an MPI program.
     #[serde(rename = "mpi-ping-pong")]
     Mpi {
-        /// Whose library they have.
+        /// Their MPI library.
         library: MpiLibrary,
         /// Bytes of a message.
         size: Size,
     },
     /// Windows of messages of one rank to another.
     MpiStream {
-        /// As above.
+        /// The MPI library.
         library: MpiLibrary,
         /// Bytes of a message.
         size: Size,
     },
-    /// Segments of TPC/A's users come, and their connections are looked up.
+    /// Segments of TPC/A's users arrive, and their connections are looked up.
     LookUp {
-        /// How.
+        /// The strategy of look-ups.
         #[serde(with = "alone::strategy")]
         strategy: DemuxStrategy,
         /// Milliseconds from a transaction's entry to its result.
         response_ms: u32,
-        /// Users, who think for ten seconds on average, each with a connection.
+        /// Users, with ten seconds of thinking on average, each with a connection.
         #[serde(deserialize_with = "alone::users")]
         users: u32,
-        /// Look-ups that count.
+        /// Measured look-ups.
         #[serde(deserialize_with = "alone::some")]
         lookups: u32,
     },
-    /// Connections are set up as nearly at once as can be, with five short messages on each.
+    /// Connections are set up as nearly at once as possible, with five short messages on each.
     SetUp {
-        /// How they are found.
+        /// The strategy of look-ups.
         #[serde(with = "alone::strategy")]
         strategy: DemuxStrategy,
-        /// How many.
+        /// Number of connections.
         #[serde(deserialize_with = "alone::opened")]
         connections: u32,
     },
-    /// Users of TPC/A, who get their results at once, enter transactions.
+    /// Users of TPC/A with immediate results enter transactions.
     Entries {
-        /// Users, as above.
+        /// Users, with ten seconds of thinking on average.
         #[serde(deserialize_with = "alone::users")]
         users: u32,
-        /// Within so many milliseconds.
+        /// The span in milliseconds.
         #[serde(deserialize_with = "alone::some")]
         span_ms: u32,
     },
 }
 
-/// How long the parts of a measurement are.
+/// Durations of the parts of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Before anything counts.
+    /// Duration before the measurement.
     pub warm_up: Duration,
-    /// That counts.
+    /// Duration of the measurement.
     pub span: Duration,
-    /// After that, so that others who began a little later end in traffic too.
+    /// Duration after the measurement, so that slightly later processes also end during traffic.
     pub overlap: Duration,
 }
 
@@ -302,7 +301,7 @@ impl From<&Settings> for Pace {
 }
 
 impl Workload {
-    /// How many pairs of processes it takes at once.
+    /// Number of pairs of processes that run at the same time.
     pub fn pairs(&self) -> u8 {
         match self {
             Self::Idle { pairs, .. } | Self::Crowd { pairs, .. } => *pairs,
@@ -310,8 +309,8 @@ impl Workload {
         }
     }
 
-    /// How many clients each server has, which are processes with a node of their own; none if
-    /// it attends to the workload alone.
+    /// Number of clients of each server, which are processes with a node of their own; none if the
+    /// server runs the workload alone.
     pub fn clients(&self) -> u8 {
         match self {
             Self::HotSpot { clients, .. }
@@ -337,23 +336,24 @@ impl Workload {
             )
     }
 
-    /// Whether either side has a core of its own. Not where it matters that somebody else
-    /// of the node can run while its program computes, nor where all are to share.
+    /// Whether each side has a core of its own. Workloads in which another process of the node must
+    /// run while its program computes are not pinned. Neither are those in which all processes share
+    /// the cores.
     pub fn is_pinned(&self) -> bool {
         self.pairs() == 1 && !matches!(self, Self::Acknowledgement { .. })
     }
 
-    /// Whether its sides are programs of others, which are run where the candidate has them.
+    /// Whether its sides are unmodified programs, run in the candidate's places.
     pub fn is_of_programs(&self) -> bool {
         !self.programs().is_empty()
     }
 
-    /// Whether it is of a program with several workers.
+    /// Whether it is about a program with several workers.
     pub fn is_of_workers(&self) -> bool {
         matches!(self, Self::Workers { .. })
     }
 
-    /// About how long it takes if all goes well.
+    /// Its approximate duration if it succeeds.
     pub fn length(&self, settings: &Settings) -> Duration {
         let pace = Pace::from(settings);
         match self {
@@ -376,8 +376,8 @@ impl Workload {
         }
     }
 
-    /// Whether it is about the kernel's or Toehold's nodes, or the path between them, and
-    /// means nothing elsewhere.
+    /// Whether it is about the kernel's or Toehold's nodes, or the path between them, and not
+    /// meaningful for other candidates.
     pub fn is_about_nodes(&self) -> bool {
         matches!(
             self,
@@ -391,7 +391,7 @@ impl Workload {
     }
 }
 
-/// Fills `buffer`; `false` if the other side has ended before its first byte.
+/// Fills `buffer`; returns `false` if the other side has ended before its first byte.
 fn read_whole(connection: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -406,7 +406,7 @@ fn read_whole(connection: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool>
     Ok(true)
 }
 
-/// Waits until the other side has ended, having nothing more to say.
+/// Waits until the other side has ended without further data.
 fn read_end(connection: &mut impl Read) -> io::Result<()> {
     if read_whole(connection, &mut [0])? {
         return Err(io::Error::new(

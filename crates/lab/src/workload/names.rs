@@ -1,9 +1,9 @@
-//! What workloads are called, and what they have of each factor.
+//! The names of workloads, and their values of each factor.
 
 use super::{Factors, Workload};
 use crate::size::Size;
 
-/// The kinds that plans in files may have, each with its fields: factors, mostly.
+/// The kinds in plan files, each with its fields, which are mostly factors.
 pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("ping-pong", &["size"]),
     ("wake-up", &[]),
@@ -35,12 +35,12 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
 ];
 
 impl Workload {
-    /// Stable name, the first part of the names of its metrics: `latency_64B`,
-    /// `wakeup`, `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16`, `pingpong_16`,
-    /// `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`, `apache_24_1K`,
-    /// `apache_24_synthetic`, `apache_24_zipf0.75_synthetic`, `mpi_openmpi_1B`, `nginx-1k_4w_16c_2l`, `postgresql_8c_0l`,
-    /// `examined_sequent:19_200ms_2000`, `entered_2000_200ms`,
-    /// `setup_bsd_3600`.
+    /// Stable name, the first part of its metrics' names, such as `latency_64B`, `wakeup`,
+    /// `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16` or `pingpong_16`.
+    /// Names of others are `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`,
+    /// `apache_24_1K`, `apache_24_synthetic` or `apache_24_zipf0.75_synthetic`. Further ones are
+    /// `mpi_openmpi_1B`, `nginx-1k_4w_16c_2l`, `postgresql_8c_0l`,
+    /// `examined_sequent:19_200ms_2000`, `entered_2000_200ms` or `setup_bsd_3600`.
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
@@ -106,7 +106,7 @@ impl Workload {
         }
     }
 
-    /// What plans call it.
+    /// Its kind in plans.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::PingPong { .. } => "ping-pong",
@@ -141,7 +141,7 @@ impl Workload {
         }
     }
 
-    /// What belongs into one chart: the kind, and the program that is measured, if it is one.
+    /// The name of its chart: the kind, and the measured program, if there is one.
     pub fn family(&self) -> String {
         match self {
             Self::Web { server, .. } => format!("{} {}", self.kind(), server.name()),
@@ -159,7 +159,7 @@ impl Workload {
         }
     }
 
-    /// For people.
+    /// Title for people.
     pub fn title(&self) -> String {
         match self {
             Self::PingPong { size } => format!("ping-pong, {size}"),
@@ -247,7 +247,7 @@ impl Workload {
         }
     }
 
-    /// What it has of each factor.
+    /// Its value of each factor.
     pub(super) fn factors(&self) -> Factors {
         let of = |name: &str, value: u64| (name.to_owned(), value);
         let size = |size: &Size| of("size", size.bytes() as u64);
@@ -306,7 +306,7 @@ impl Workload {
     }
 }
 
-/// So many of something.
+/// A number with a noun.
 fn several(number: u8, what: &str) -> String {
     match number {
         1 => format!("1 {what}"),

@@ -1,10 +1,10 @@
 //! Requests at times that do not depend on the answers: an open loop.
 //!
-//! Intervals are drawn from an exponential distribution, as if many independent users asked.
-//! Each request has the time at which it should be sent, and what is counted is the time from
-//! then to its answer. One that should be sent while another one is under way waits for that,
-//! and its waiting counts: a stack that falls behind is not spared the requests that a closed
-//! loop would leave out. The server is that of a ping-pong.
+//! Intervals are drawn from an exponential distribution, as if many independent users sent
+//! requests. Each request has a due time, and the result is the time from then to its answer. A
+//! request that is due while another is in progress waits, and its wait counts. A stack that falls
+//! behind therefore still receives the requests that a closed loop would leave out. The server is
+//! that of a ping-pong.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::{Pace, read_end};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
 
-/// So long before a request its client is awake, and looks at the clock until then.
+/// Time before a request for which its client is awake, and polls the clock.
 const AWAKE: Duration = Duration::from_micros(200);
 
 pub(super) fn drive(connection: impl Connection, size: usize, rate: u32, pace: &Pace) -> io::Result<Side> {
@@ -42,8 +42,7 @@ pub(super) fn drive(connection: impl Connection, size: usize, rate: u32, pace: &
     })
 }
 
-/// Waits until the next request should be sent, and sends it; gives the time from then to its
-/// answer.
+/// Waits until the next request is due, and sends it. Returns the time from then to its answer.
 fn ask<C: Connection>(client: &mut Client<C>, schedule: &mut Schedule) -> io::Result<Duration> {
     let due = schedule.next();
     if let Some(asleep) = due.saturating_duration_since(Instant::now()).checked_sub(AWAKE) {
@@ -57,18 +56,18 @@ fn ask<C: Connection>(client: &mut Client<C>, schedule: &mut Schedule) -> io::Re
     Ok(due.elapsed())
 }
 
-/// When requests should be sent.
+/// The due times of requests.
 #[derive(Debug)]
 struct Schedule {
     began: Instant,
-    /// The next one, from the beginning on.
+    /// The next due time, since the beginning.
     at: Duration,
     mean: Duration,
     random: fastrand::Rng,
 }
 
 impl Schedule {
-    /// So many a second.
+    /// A schedule of `rate` requests a second.
     fn new(rate: u32) -> Self {
         Self {
             began: Instant::now(),
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schedule_has_the_rate_and_no_answer_changes_it() {
+    fn schedule_has_rate_independent_of_answers() {
         let mut schedule = Schedule::new(1000);
         let times: Vec<_> = (0..10_000).map(|_| schedule.next()).collect();
         assert!(times.is_sorted());

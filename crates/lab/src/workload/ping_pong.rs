@@ -1,4 +1,4 @@
-//! Ping-pong: one message there and back at a time; half a round trip is the latency.
+//! Ping-pong: one message in each direction at a time. Half a round trip is the latency.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
 
-/// Round trips before anything counts, however long they take.
+/// Least round trips before the measurement, however long they take.
 const MIN_WARM_UP: u64 = 16;
 
-/// The server looks at the clock once in so many messages, and only in its warm-up.
+/// Messages between two reads of the clock in the server's warm-up.
 const CLOCK_EVERY: u64 = 16;
 
 pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -> io::Result<Side> {
@@ -28,7 +28,7 @@ pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -
     Ok(side)
 }
 
-/// `pause` is spent asleep between two round trips.
+/// Runs the client; it sleeps for `pause` between two round trips.
 pub(super) fn drive(
     connection: impl Connection,
     size: usize,
@@ -52,12 +52,12 @@ pub(super) fn drive(
     let mut round_trip: Option<Duration> = None;
     loop {
         client.send()?;
-        // The one before is counted while this one is on its way.
+        // The previous round trip is recorded while this one is in progress.
         if let Some(round_trip) = round_trip {
             recorder.record(nanoseconds(round_trip));
         }
         client.receive()?;
-        // One look at the clock ends this round trip and begins the next.
+        // One read of the clock ends this round trip and begins the next.
         let now = Instant::now();
         round_trip = Some(now - sent_at);
         sent_at = now;
@@ -93,12 +93,12 @@ fn rest(pause: Duration) {
     }
 }
 
-/// Who sends a message and waits for its answer.
+/// A client that sends a message and waits for its answer.
 pub(super) struct Client<C> {
     pub(super) connection: C,
     message: Vec<u8>,
     answer: Vec<u8>,
-    /// Messages.
+    /// Number of messages sent.
     pub(super) sent: u64,
 }
 
@@ -122,7 +122,7 @@ impl<C: Connection> Client<C> {
         self.connection.write_all(&self.message)
     }
 
-    /// Waits for the answer, which has to be the message.
+    /// Waits for the answer, which must equal the message.
     #[inline]
     pub(super) fn receive(&mut self) -> io::Result<()> {
         if !read_whole(&mut self.connection, &mut self.answer)? {

@@ -1,21 +1,21 @@
-//! Which files clients of a web server ask for, and how often.
+//! The files that clients of a web server request, and their popularity.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the files of a web server, and their sizes, are from.
+/// The source of a web server's files and their sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trace {
-    /// Nobody's: made up, with some figures that are published of the World Cup's.
+    /// Synthetic files, with some published figures of the World Cup's.
     Synthetic,
-    /// The 1998 World Cup's, of which [`crate::Settings::trace`] is the file.
+    /// The 1998 World Cup's log, in the file [`crate::Settings::trace`].
     WorldCup,
 }
 
 impl Trace {
-    /// As in names.
+    /// Its form in names.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Synthetic => "synthetic",
@@ -23,7 +23,7 @@ impl Trace {
         }
     }
 
-    /// For people.
+    /// Title for people.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Synthetic => "a synthetic trace",
@@ -32,14 +32,14 @@ impl Trace {
     }
 }
 
-/// The exponent of Zipf's law, 0 to 2, in hundredths: the file of rank i is asked for in
-/// proportion to i to the power of −α. Written as a number, such as `0.75`.
+/// The exponent of Zipf's law, 0 to 2, in hundredths. The file of rank i is requested in proportion
+/// to i to the power of −α. Its text form is a number, such as `0.75`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Alpha(u8);
 
 impl Alpha {
-    /// The largest, in hundredths.
+    /// The largest exponent, in hundredths.
     const MOST: u8 = 200;
 
     /// Hundredths.
@@ -48,7 +48,7 @@ impl Alpha {
     }
 }
 
-/// Why a number is no exponent.
+/// The number is not a valid exponent.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{0} is no α: it is 0 to 2, with two digits behind the point at most")]
 pub struct AlphaError(f64);
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponents_are_written_as_they_are_read() {
+    fn exponent_round_trips() {
         for (number, written) in [(0.0, "0"), (0.25, "0.25"), (0.9, "0.9"), (1.0, "1"), (2.0, "2")] {
             let alpha = Alpha::try_from(number).unwrap();
             assert_eq!(alpha.to_string(), written);

@@ -1,11 +1,11 @@
-//! Programs of others that are measured: which there are, and what they need.
+//! The measured unmodified programs, and their requirements.
 
 use serde::{Deserialize, Serialize};
 
 use super::Workload;
 use crate::testbed::Program;
 
-/// A web server of others.
+/// An unmodified web server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WebServer {
@@ -16,7 +16,7 @@ pub enum WebServer {
 }
 
 impl WebServer {
-    /// As in names.
+    /// Its form in names.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Apache => "apache",
@@ -32,7 +32,7 @@ impl WebServer {
     }
 }
 
-/// A library that passes messages.
+/// An MPI library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MpiLibrary {
     /// Open MPI, over its own TCP.
@@ -44,7 +44,7 @@ pub enum MpiLibrary {
 }
 
 impl MpiLibrary {
-    /// As in names.
+    /// Its form in names.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::OpenMpi => "openmpi",
@@ -64,7 +64,7 @@ impl MpiLibrary {
 }
 
 impl Workload {
-    /// Programs that its sides are, with the Debian packages that have them.
+    /// Its sides' programs, with the Debian packages that have them.
     pub fn programs(&self) -> &'static [Program] {
         match self {
             Self::Web { server, .. } | Self::WebTrace { server, .. } | Self::WebZipf { server, .. } => {

@@ -1,8 +1,8 @@
-//! What a figure is: its name, its unit, which way it is better, and how it is read.
+//! The properties of a figure: its name, its unit, its better direction, and its reading.
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure measures; decides its unit.
+/// The measured quantity; determines the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Quantity {
     /// Nanoseconds.
@@ -20,27 +20,27 @@ pub enum Quantity {
     /// Processor seconds for 10⁹ bytes.
     #[serde(rename = "s/GB")]
     CpuPerGigabyte,
-    /// Of a core that is used: 1 is all of it.
+    /// The used share of a core: 1 is all of it.
     #[serde(rename = "cores")]
     Share,
-    /// Events a second that traffic causes.
+    /// Events a second caused by traffic.
     #[serde(rename = "interrupts/s")]
     Interrupts,
     /// Events for each message or connection.
     #[serde(rename = "1/message")]
     PerMessage,
-    /// Of a core that is left to others: 1 is all of it.
+    /// The share of a core left to others: 1 is all of it.
     #[serde(rename = "share")]
     Availability,
     /// Protocol control blocks that a look-up examines.
     #[serde(rename = "PCBs")]
     Pcbs,
-    /// Of look-ups that a cache answers: 1 is all of them.
+    /// The share of look-ups answered by a cache: 1 is all of them.
     #[serde(rename = "hits")]
     Hits,
 }
 
-/// Which way a figure is better.
+/// The better direction of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -50,20 +50,19 @@ pub enum Better {
     Higher,
 }
 
-/// Whether a figure says something by itself, or beside another candidate's. A figure
-/// that does both is worth both.
+/// Whether a figure is meaningful by itself, or compared with another candidate's, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// As a ratio to another candidate's.
     Compared,
-    /// In its unit: what it would be compared with may well be nothing at all.
+    /// In its unit: the baseline may well be zero.
     Plain,
     /// Either way.
     Both,
 }
 
 impl Quantity {
-    /// Which way it is better.
+    /// The better direction.
     pub fn better(self) -> Better {
         match self {
             Self::Throughput | Self::Rate | Self::Availability | Self::Hits => Better::Higher,
@@ -77,8 +76,8 @@ impl Quantity {
         }
     }
 
-    /// What a figure is divided by where it stands for itself, and what its name gets
-    /// then: times are in milliseconds there.
+    /// The divisor of a figure that needs no comparison, and the suffix of its name: times are in
+    /// milliseconds there.
     pub fn plain_unit(self) -> (f64, &'static str) {
         match self {
             Self::Time => (1e6, "_ms"),
@@ -92,20 +91,20 @@ impl Quantity {
 pub struct Metric {
     /// Stable name, such as `latency_64B` or `cpu_server_stream_1K`.
     pub name: String,
-    /// Which of the workload's figures it is, such as `p99` or `cpu_server`; empty for the
-    /// main one. The same for all workloads of a kind: a series over a factor has it in common.
+    /// The part of the workload's figures, such as `p99` or `cpu_server`; empty for the main one.
+    /// It is the same for all workloads of a kind, so that it identifies a series over a factor.
     pub part: &'static str,
-    /// For people, within its workload: `one way, p50`.
+    /// Label for people, within its workload: `one way, p50`.
     pub label: &'static str,
-    /// What it measures.
+    /// The measured quantity.
     pub quantity: Quantity,
     /// How it is read.
     pub reading: Reading,
     /// Whether it is the workload's main figure, which has the workload's name.
     pub main: bool,
-    /// Whether it is left out of tables for people.
+    /// Whether tables for people leave it out.
     pub detail: bool,
-    /// The figure; no number if it could not be made.
+    /// The figure; not a number if it could not be computed.
     pub value: f64,
 }
 

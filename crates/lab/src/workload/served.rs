@@ -1,5 +1,4 @@
-//! What a server counts of a run whose end its client decides: all that comes after a warm-up
-//! of its own.
+//! The counts of a server whose run the client ends: everything after the server's own warm-up.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +6,7 @@ use super::Pace;
 use super::meter::Meter;
 use crate::samples::Side;
 
-/// Starts to count where its warm-up ends.
+/// Counts from the end of its warm-up on.
 #[derive(Debug)]
 pub(super) struct Served {
     began: Instant,
@@ -15,7 +14,7 @@ pub(super) struct Served {
     look_every: u64,
     whole: Meter,
     total: Tally,
-    /// What the warm-up took, and the meter of what came since.
+    /// The tally of the warm-up, and the meter since then.
     warm: Option<(Tally, Meter)>,
 }
 
@@ -27,7 +26,7 @@ struct Tally {
 }
 
 impl Served {
-    /// In its warm-up the server looks at the clock once in `look_every` exchanges.
+    /// Begins the warm-up, in which the server reads the clock once in `look_every` exchanges.
     pub(super) fn begin(pace: &Pace, look_every: u64) -> Self {
         Self {
             began: Instant::now(),
@@ -39,7 +38,7 @@ impl Served {
         }
     }
 
-    /// An exchange of `messages` messages with `bytes` bytes in all is over.
+    /// Counts an exchange of `messages` messages with `bytes` bytes in all.
     #[inline]
     pub(super) fn exchanged(&mut self, messages: u64, bytes: u64) {
         self.total.exchanges += 1;
@@ -53,9 +52,9 @@ impl Served {
         }
     }
 
-    /// The client has said that it is over.
+    /// Ends the count when the client has ended.
     pub(super) fn end(self) -> Side {
-        // A server that was so starved of its core that all was over before its warm-up was
+        // A server without processor time may see the end before its warm-up is over. It then
         // counts everything.
         let after = |(warm, _): &(Tally, Meter)| warm.exchanges < self.total.exchanges;
         let (warm, meter) = self.warm.filter(after).unwrap_or((Tally::default(), self.whole));
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_in_the_warm_up_counts_whole() {
+    fn run_ending_in_warm_up_counts_completely() {
         let mut served = Served::begin(&pace(Duration::MAX), 4);
         for _ in 0..10 {
             served.exchanged(2, 100);
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_with_the_warm_up_counts_whole() {
+    fn run_ending_with_warm_up_counts_completely() {
         let mut served = Served::begin(&pace(Duration::ZERO), 8);
         for _ in 0..8 {
             served.exchanged(2, 100);

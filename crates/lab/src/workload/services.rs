@@ -1,30 +1,30 @@
-//! Programs with several workers: which there are, and what each of them is asked.
+//! Programs with several workers, and the requests for each of them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::testbed::Program;
 
-/// A program with several workers, and the way it is asked.
+/// A program with several workers, and the kind of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasuredProgram {
-    /// nginx, a file of 1 KiB, connections that stay.
+    /// nginx, a file of 1 KiB, kept connections.
     #[serde(rename = "nginx-1k")]
     Nginx1K,
-    /// nginx, a file of 1 MiB, connections that stay.
+    /// nginx, a file of 1 MiB, kept connections.
     #[serde(rename = "nginx-1m")]
     Nginx1M,
     /// nginx, a file of 1 KiB, a connection a request.
     NginxShort,
-    /// nginx, which passes each request on to php-fpm.
+    /// nginx, which forwards each request to php-fpm.
     PhpFpm,
-    /// Varnish in front of Apache: all answers are kept.
+    /// Varnish in front of Apache: all answers are cached.
     #[serde(rename = "varnish-0")]
     Varnish0,
-    /// Varnish in front of Apache: two answers in five are not kept.
+    /// Varnish in front of Apache: two answers in five are not cached.
     #[serde(rename = "varnish-40")]
     Varnish40,
-    /// Varnish in front of Apache: no answer is kept.
+    /// Varnish in front of Apache: no answer is cached.
     #[serde(rename = "varnish-100")]
     Varnish100,
     /// PostgreSQL, a query a transaction.
@@ -41,11 +41,11 @@ pub enum MeasuredProgram {
     EventLoops,
     /// Processes with an event loop each, a connection a request.
     EventLoopsShort,
-    /// Threads that take connections from the thread that accepts them.
+    /// Threads that receive connections from the accepting thread.
     ThreadPool,
     /// Processes that all accept.
     Prefork,
-    /// A process that accepts, and passes descriptors to others.
+    /// An accepting process that passes descriptors to others.
     Passing,
     /// A process for each connection.
     Forking,
@@ -53,17 +53,17 @@ pub enum MeasuredProgram {
     Proxy,
 }
 
-/// What is known of a service.
+/// The facts about a service.
 #[derive(Debug)]
 struct Facts {
     service: MeasuredProgram,
-    /// As in plans and names.
+    /// Its name in plans.
     name: &'static str,
-    /// For people.
+    /// Title for people.
     title: &'static str,
-    /// What of it there are several of; nothing if clients alone decide.
+    /// The kind of its workers; `None` if the number of clients determines them.
     workers: Option<&'static str>,
-    /// Whether its clients may come by a Unix socket.
+    /// Whether its clients may use a Unix socket.
     has_unix: bool,
     programs: &'static [Program],
 }
@@ -76,7 +76,7 @@ const POSTGRESQL: &[Program] = &[
     ("setpriv", "util-linux"),
 ];
 const VARNISH: &[Program] = &[("varnishd", "varnish"), ("apache2", "apache2-bin")];
-/// What compiles the programs of this crate's own.
+/// The compiler of this crate's own programs.
 const COMPILER: &[Program] = &[("cc", "gcc")];
 
 const fn facts(
@@ -262,33 +262,33 @@ const FACTS: &[Facts] = {
 };
 
 impl MeasuredProgram {
-    /// All of them, in the order of reports.
+    /// All services, in the order of reports.
     pub fn all() -> impl Iterator<Item = Self> {
         FACTS.iter().map(|facts| facts.service)
     }
 
-    /// The one that plans call so.
+    /// The service with this name in plans.
     pub fn named(name: &str) -> Option<Self> {
         let known = FACTS.iter().find(|facts| facts.name == name);
         known.map(|facts| facts.service)
     }
 
     fn facts(self) -> &'static Facts {
-        // A test sees that each service has its line, in the order of the enumeration.
+        // A test checks that each service has its line, in the order of the enumeration.
         &FACTS[self as usize]
     }
 
-    /// As in plans and names.
+    /// Its name in plans.
     pub fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// For people.
+    /// Title for people.
     pub fn title(self) -> &'static str {
         self.facts().title
     }
 
-    /// What of it there are several of; `None` if it has a process or a thread for each client.
+    /// The kind of its workers; `None` if it has a process or a thread for each client.
     pub(crate) fn worker(self) -> Option<&'static str> {
         self.facts().workers
     }
@@ -298,12 +298,12 @@ impl MeasuredProgram {
         self.worker().is_some()
     }
 
-    /// Whether its clients may come by a Unix socket.
+    /// Whether its clients may use a Unix socket.
     pub fn has_unix(self) -> bool {
         self.facts().has_unix
     }
 
-    /// Programs that it needs, with the Debian packages that have them.
+    /// Required programs, with the Debian packages that have them.
     pub fn programs(self) -> &'static [Program] {
         self.facts().programs
     }
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_have_a_line_of_facts_each_in_their_order() {
+    fn every_service_has_facts_in_order() {
         for (index, facts) in FACTS.iter().enumerate() {
             assert_eq!(facts.service as usize, index, "{}", facts.name);
             assert_eq!(MeasuredProgram::named(facts.name), Some(facts.service));

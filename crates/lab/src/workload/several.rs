@@ -1,9 +1,9 @@
-//! Several connections of one process at once, each served by a thread of its own.
+//! Several connections of one process at once, each with a thread of its own.
 //!
-//! What counts is what all of them do in one window, which the main thread opens and closes
-//! while traffic flows: it sleeps meanwhile, and reads what the others have counted. Traffic
-//! begins on all connections at once, when the side that has accepted them says so, and ends
-//! when the side that sends has had enough of it.
+//! The result is the sum of all connections in one window. The main thread opens and closes the
+//! window while traffic flows. It sleeps meanwhile, and reads the counts of the others. Traffic
+//! begins on all connections at once, when the accepting side announces it. It ends when the
+//! sending side stops.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,34 +13,34 @@ use super::{Pace, read_end, read_whole};
 use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
 
-/// What the accepting side says when traffic may begin.
+/// The accepting side's message when traffic may begin.
 const GO: [u8; 1] = *b"G";
 
 /// Bytes that a receiver offers to each read.
 const READ: usize = 128 << 10;
 
-/// What a thread does with its connection.
+/// The task of a thread with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Sends back whatever comes, message by message, until nothing more comes.
+    /// Sends each received message back, until the end.
     Echo,
-    /// Reads until nothing more comes.
+    /// Reads until the end.
     Pull,
     /// Writes until told to stop.
     Push,
 }
 
-/// What a thread has done so far: in lines of its own, since it writes them all the time.
+/// The counts of a thread so far: in cache lines of its own, since it writes them all the time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Count {
     messages: AtomicU64,
     bytes: AtomicU64,
-    /// In both directions.
+    /// Bytes in both directions.
     total: AtomicU64,
 }
 
-/// Accepts so many connections, and says on each that traffic may begin.
+/// Accepts a number of connections, and announces on each that traffic may begin.
 pub(super) fn accept<T: Testbed>(
     testbed: &mut T,
     listener: &mut T::Listener,
@@ -55,7 +55,7 @@ pub(super) fn accept<T: Testbed>(
     Ok(accepted)
 }
 
-/// Waits until the other side says so.
+/// Waits until the other side announces it.
 pub(super) fn await_go<C: Connection>(mut connection: C) -> io::Result<C> {
     if !read_whole(&mut connection, &mut [0; GO.len()])? {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -63,7 +63,7 @@ pub(super) fn await_go<C: Connection>(mut connection: C) -> io::Result<C> {
     Ok(connection)
 }
 
-/// Connects so many times, and waits until traffic may begin on all.
+/// Connects a number of times, and waits until traffic may begin on all.
 pub(super) fn connect<C: Connection>(
     mut connect: impl FnMut() -> io::Result<C>,
     count: u8,
@@ -73,7 +73,7 @@ pub(super) fn connect<C: Connection>(
     connected.into_iter().map(await_go).collect()
 }
 
-/// The same part for each connection.
+/// Pairs each connection with the same task.
 pub(super) fn each<C>(part: Part, connections: Vec<C>) -> Vec<(Part, C)> {
     connections
         .into_iter()
@@ -81,13 +81,12 @@ pub(super) fn each<C>(part: Part, connections: Vec<C>) -> Vec<(Part, C)> {
         .collect()
 }
 
-/// Has a thread do its part for each connection with messages of `size` bytes. What is counted
-/// are messages that came, or were sent where nothing comes; echoes count twice, as in a
-/// ping-pong.
+/// Runs a thread for each connection, with messages of `size` bytes. The count is of received
+/// messages, or of sent ones if none are received. Echoes count twice, as in a ping-pong.
 pub(super) fn run<C: Connection + Send>(parts: Vec<(Part, C)>, size: usize, pace: &Pace) -> io::Result<Side> {
     let counts: Vec<Count> = parts.iter().map(|_| Count::default()).collect();
     let receives = parts.iter().any(|(part, _)| *part == Part::Pull);
-    // Where something comes, what is sent is counted where it arrives.
+    // If any side receives, sent messages are counted at their receiver.
     let is_counted: Vec<_> = parts
         .iter()
         .map(|(part, _)| *part != Part::Push || !receives)
@@ -125,7 +124,8 @@ pub(super) fn run<C: Connection + Send>(parts: Vec<(Part, C)>, size: usize, pace
             done.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
         }
         if side.bytes == 0 {
-            // So starved of its core that nothing came in the window: then everything is it.
+            // Without processor time, no message may have arrived in the window. Then everything
+            // counts.
             let (messages, bytes) = window();
             side = whole.stop(messages, bytes);
         }
@@ -184,7 +184,7 @@ impl Part {
 }
 
 impl Count {
-    /// It has one writer.
+    /// The counter has one writer.
     fn add(&self, messages: usize, bytes: usize) {
         self.messages.fetch_add(messages as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);

@@ -1,4 +1,4 @@
-//! Which side does what in a workload: each kind's own file is called from here.
+//! Dispatches the sides of a workload to the files of its kind.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
 
 impl Workload {
-    /// Does the accepting side's part, from accepting to the client's end.
+    /// Runs the accepting side's part, from accepting to the client's end.
     pub fn serve<T: Testbed>(
         &self,
         testbed: &mut T,
@@ -40,7 +40,8 @@ impl Workload {
         }
     }
 
-    /// Beside others who begin a little earlier or later, and share a core if they are many.
+    /// The pace among others that begin a little earlier or later, and share a core if they are
+    /// many.
     pub(super) fn pace_of_several(&self, pace: &Pace) -> Pace {
         if self.clients() > 1 {
             return crowded(pace);
@@ -51,7 +52,7 @@ impl Workload {
         }
     }
 
-    /// The same with several connections.
+    /// Runs the accepting side's part with several connections.
     fn serve_several<T: Testbed>(
         &self,
         testbed: &mut T,
@@ -84,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// Does the connecting side's part, with a server that listens at `address`.
+    /// Runs the connecting side's part, with a server that listens at `address`.
     pub fn drive<T: Testbed>(&self, testbed: &mut T, address: &str, pace: &Pace) -> io::Result<Side> {
         let mut connect = || testbed.connect(address, self);
         match self {
@@ -114,7 +115,7 @@ impl Workload {
         }
     }
 
-    /// One of several clients, or several connections of one.
+    /// Runs one of several clients, or several connections of one.
     fn drive_several<C: Connection + Send>(
         &self,
         mut connect: impl FnMut() -> io::Result<C>,
@@ -141,7 +142,7 @@ impl Workload {
     }
 }
 
-/// Of one pair among many.
+/// The pace of one pair among many.
 pub(super) fn crowded(pace: &Pace) -> Pace {
     Pace {
         warm_up: pace.warm_up.max(CROWD_WARM_UP),
@@ -150,7 +151,7 @@ pub(super) fn crowded(pace: &Pace) -> Pace {
     }
 }
 
-/// Over a path that delays.
+/// The pace over a path with delay.
 fn delayed(pace: &Pace, faults: &Faults) -> Pace {
     Pace {
         overlap: faults.overlap(),

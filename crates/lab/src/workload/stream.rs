@@ -1,6 +1,6 @@
-//! One-way stream. Each side counts in a window of its own, which begins after its
-//! own warm-up and ends while traffic still runs: neither slow start nor what is
-//! left in buffers at the end is in it.
+//! One-way stream. Each side counts in a window of its own, which begins after its own warm-up and
+//! ends while traffic still runs. The window therefore excludes slow start, and the data left in
+//! buffers at the end.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use super::{Pace, read_end};
 use crate::samples::Side;
 use crate::testbed::Connection;
 
-/// Bytes the receiver offers to each read.
+/// Bytes that the receiver offers to each read.
 const READ: usize = 128 << 10;
 
-/// Both sides look at the clock after so many bytes, or so many operations.
+/// Both sides read the clock after this many bytes, or an equivalent number of operations.
 const CLOCK_BYTES: usize = 64 << 10;
 const CLOCK_OPERATIONS: usize = 64;
 
-/// The sender goes on for so long after its window at least, so that the receiver's window,
-/// which begins a little later, ends in traffic too.
+/// Least time for which the sender goes on after its window. The receiver's window begins a little
+/// later, and must end during traffic too.
 const OVERLAP: Duration = Duration::from_millis(5);
 
 /// Receives writes of `size` bytes until the sender ends.
@@ -26,14 +26,14 @@ pub(super) fn serve(mut connection: impl Connection, size: usize, pace: &Pace) -
     serve_with(&mut connection, size, pace, |_| {})
 }
 
-/// An end of what counts.
+/// An end of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Edge {
     Begin,
     End,
 }
 
-/// The same; tells `at` when what counts begins, and when it ends.
+/// Receives writes of `size` bytes; calls `at` at the beginning and at the end of the window.
 pub(super) fn serve_with(
     connection: &mut impl Connection,
     size: usize,
@@ -62,8 +62,8 @@ pub(super) fn serve_with(
     let mut side = meter.stop(bytes / size as u64, bytes);
     at(Edge::End);
     if bytes == 0 {
-        // So starved of its core that the stream was over before its window began:
-        // then everything is the window.
+        // Without processor time, the stream may end before its window begins. Then everything is
+        // the window.
         side = whole.stop(receiver.total / size as u64, receiver.total);
     }
     while !receiver.ended {
@@ -110,7 +110,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Reads until it is time for a look at the clock.
+    /// Reads until the clock is due.
     fn read_some(&mut self, connection: &mut impl Connection, buffer: &mut [u8]) -> io::Result<()> {
         let mut bytes = 0;
         for _ in 0..CLOCK_OPERATIONS {

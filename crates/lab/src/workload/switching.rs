@@ -1,9 +1,10 @@
-//! A ping-pong and a stream each way, while both sides change where their stacks run.
+//! A ping-pong and a stream in each direction, while both sides change the placement of their
+//! stacks.
 //!
-//! Every byte is checked: a message of the ping-pong carries its number, and what a
-//! stream carries follows from its place in it. Time is cut into windows, each of which
-//! begins with a change of the client's; the pause of a window is the longest round trip
-//! that ended in it. Without changes, the same windows show what the machine itself does.
+//! Every byte is checked. A message of the ping-pong carries its number, and a stream's bytes
+//! follow from their position. Time is divided into windows, each of which begins with a change on
+//! the client's side. The pause of a window is the longest round trip that ended in it. Without
+//! changes, the same windows show the machine's own pauses.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,20 +19,20 @@ use crate::testbed::{Connection, Switch, Testbed};
 /// Longest time between two changes.
 pub(super) const LONGEST_REST: Duration = Duration::from_millis(2);
 
-/// Bytes of a message of the ping-pong: its number, and whether the server has made all
-/// of its changes.
+/// Bytes of a message of the ping-pong: its number, and whether the server has made all of its
+/// changes.
 const MESSAGE: usize = 64;
 const FLAG: usize = 8;
 
-/// Bytes of a write of a stream, and how long it pauses after each: the streams take
-/// turns with the ping-pong on two cores, and should not be what it waits for.
+/// Bytes of a write of a stream; the next constant is the pause after each. The streams share two
+/// cores with the ping-pong, and should not delay it.
 const WRITE: usize = 48 << 10;
 const BREATH: Duration = Duration::from_micros(200);
 
-/// A prime: no whole number of segments or buffers is as long.
+/// A prime: no whole number of segments or buffers has this length.
 const PERIOD: usize = 65_521;
 
-/// One side's connections: the ping-pong's, and a stream's each way.
+/// One side's connections: the ping-pong's, and a stream's in each direction.
 pub(super) struct Connections<C> {
     ping_pong: C,
     upwards: C,
@@ -39,7 +40,7 @@ pub(super) struct Connections<C> {
 }
 
 pub(super) fn connect<C>(mut connect: impl FnMut() -> io::Result<C>) -> io::Result<Connections<C>> {
-    // They are accepted in the same order: each is made before the next is begun.
+    // They are accepted in the same order: each is opened before the next begins.
     Ok(Connections {
         ping_pong: connect()?,
         upwards: connect()?,
@@ -91,7 +92,7 @@ pub(super) fn drive<T: Testbed>(
     std::thread::scope(|scope| {
         let pauses = scope.spawn(|| {
             let mut recorder = Recorder::new();
-            // What came before the first change, and during set-up, does not count.
+            // The time before the first change, including set-up, does not count.
             let mut at = |number| match (number, longest_ns.swap(0, Relaxed)) {
                 (0, _) | (_, 0) => {}
                 (_, pause_ns) => recorder.record(pause_ns),
@@ -151,7 +152,7 @@ fn change(
     }
 }
 
-/// One message at a time, until both sides have made their changes.
+/// Exchanges one message at a time, until both sides have made their changes.
 fn play(mut connection: impl Connection, longest_ns: &AtomicU64, done: &AtomicBool) -> io::Result<u64> {
     let (mut message, mut answer) = ([0; MESSAGE], [0; MESSAGE]);
     let mut number = 0_u64;
@@ -229,7 +230,7 @@ fn read(connection: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// What a stream carries, from any place on, for the length of a write.
+/// The bytes of a stream, from any position on, for the length of a write.
 fn content() -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(0);
     let mut content = vec![0; PERIOD];
@@ -248,13 +249,13 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    /// What a receiver says to a stream of some bytes.
+    /// The result of a receiver for a stream of these bytes.
     fn received(bytes: &[u8]) -> io::Result<u64> {
         let (mut sender, receiver) = UnixStream::pair().unwrap();
         let content = content();
         std::thread::scope(|scope| {
             let result = scope.spawn(|| receive(receiver, &content));
-            // It may have heard enough before the end.
+            // It may stop reading before the end.
             let _ = sender.write_all(bytes);
             drop(sender);
             result.join().unwrap()
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_not_what_was_sent_is_an_error() {
+    fn stream_with_wrong_bytes_is_an_error() {
         let content = content();
         let good = [&content[..PERIOD], &content[..PERIOD], &content[..100]].concat();
         assert_eq!(received(&good).unwrap(), good.len() as u64);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_lost_or_comes_twice_is_an_error() {
+    fn lost_or_repeated_message_is_an_error() {
         for numbers in [[1_u64, 3], [1, 1]] {
             let (mut sender, receiver) = UnixStream::pair().unwrap();
             for number in numbers {

@@ -46,13 +46,13 @@ impl Testbed for Pairs {
         Ok(ours)
     }
 
-    /// Nothing is ever acknowledged later than it is sent here.
+    /// In this test, all bytes count as acknowledged at once.
     fn unacknowledged(&mut self, _: &UnixStream) -> io::Result<usize> {
         Ok(0)
     }
 }
 
-/// What the client and the server counted.
+/// The counts of the client and of the server.
 fn run(workload: Workload) -> (Side, Side) {
     let (sender, receiver) = channel();
     let server = std::thread::spawn(move || {
@@ -79,7 +79,7 @@ fn both_sides_of_a_ping_pong_count_the_same_bytes() {
 }
 
 #[test]
-fn pauses_are_no_part_of_a_wake_up() {
+fn wake_up_excludes_pauses() {
     let (client, server) = run(Workload::WakeUp);
     assert_eq!(client.total_bytes, server.total_bytes);
     let durations = client.durations.unwrap();
@@ -101,19 +101,19 @@ fn both_sides_of_a_stream_count_the_same_bytes() {
         let (client, server) = run(workload);
         assert_eq!(client.total_bytes, server.total_bytes);
         for side in [&client, &server] {
-            // All of them if the side was starved of its core.
+            // All of them if the side had no processor time.
             assert!(side.bytes > 0 && side.bytes <= side.total_bytes);
             assert!(side.span_ns > 0);
         }
-        // The receiver's span begins when it gets to run.
+        // The receiver's span begins when it gets processor time.
         assert!(client.span_ns >= 5_000_000);
     }
 }
 
-/// The receiver of a long path was still counting when the sender was done: it counted to the
-/// end of the stream, which was there earlier if nothing had to be sent again.
+/// Regression: the receiver of a long path was still counting when the sender was done. It counted
+/// to the end of the stream, which arrived earlier without retransmissions.
 #[test]
-fn a_stream_over_a_long_path_goes_on_while_the_receiver_counts() {
+fn stream_over_long_path_continues_while_receiver_counts() {
     const BYTES: usize = 16 * BULK_WRITE;
     let (sender, receiver) = channel::<UnixStream>();
     let server = std::thread::spawn(move || {
@@ -121,7 +121,7 @@ fn a_stream_over_a_long_path_goes_on_while_the_receiver_counts() {
         let mut buffer = vec![0; BULK_WRITE];
         let (mut total, mut ended) = (0, false);
         while total < BYTES && !ended {
-            // So slowly that what both sides count would be over long before.
+            // So slow that the window of both sides would end long before.
             std::thread::sleep(PACE.span);
             let bytes = stream.read(&mut buffer).unwrap();
             total += bytes;
@@ -147,16 +147,16 @@ fn connections_are_counted_and_timed() {
 }
 
 #[test]
-fn every_message_to_a_program_that_computes_is_timed() {
+fn every_message_to_computing_program_is_timed() {
     let (client, server) = run(Workload::Acknowledgement { times: 4 });
     assert_eq!(client.total_bytes, server.total_bytes);
     assert_eq!(client.durations.unwrap().total(), 4);
-    // It computes before each message that is counted, and at the end.
+    // It computes before each counted message, and at the end.
     assert!(server.span_ns >= 5 * 10_000_000);
 }
 
 #[test]
-fn nothing_happens_on_idle_connections() {
+fn idle_connections_carry_no_messages() {
     let (client, server) = run(Workload::Idle { pairs: 1, span_ms: 5 });
     for side in [client, server] {
         assert_eq!((side.messages, side.total_bytes), (0, 0));
@@ -187,7 +187,7 @@ fn every_window_without_a_change_has_its_pause() {
     assert!((1..=20).contains(&windows), "{windows}");
 }
 
-/// Of a server and several clients: what the clients together and the server counted.
+/// The counts of several clients together, and of their server.
 fn run_several(workload: Workload) -> (Side, Side) {
     let (sender, receiver) = channel();
     let server = std::thread::spawn(move || {
@@ -227,7 +227,7 @@ fn several_clients_and_their_server_count_the_same_bytes() {
 }
 
 #[test]
-fn a_server_answers_messages_of_all_sizes_on_lasting_and_passing_connections() {
+fn server_answers_all_sizes_on_kept_and_short_connections() {
     for workload in [
         Workload::Mixed {
             size: "64K".parse().unwrap(),
@@ -246,9 +246,9 @@ fn a_server_answers_messages_of_all_sizes_on_lasting_and_passing_connections() {
     }
 }
 
-/// A stack that is stopped for a while makes all requests late that were due meanwhile.
+/// A stack that stops for a while delays all requests that are due meanwhile.
 #[test]
-fn requests_that_wait_for_others_are_late_from_when_they_were_due() {
+fn waiting_requests_are_timed_from_when_they_are_due() {
     const STOP: Duration = Duration::from_millis(20);
     let (sender, receiver) = channel::<UnixStream>();
     let server = std::thread::spawn(move || {
@@ -286,7 +286,7 @@ fn requests_that_wait_for_others_are_late_from_when_they_were_due() {
 }
 
 #[test]
-fn a_testbed_that_cannot_change_says_so() {
+fn testbed_without_placements_refuses_change() {
     let (ours, _theirs) = channel();
     let workload = Workload::Switching {
         times: 1,
@@ -297,7 +297,7 @@ fn a_testbed_that_cannot_change_says_so() {
 }
 
 #[test]
-fn an_answer_that_is_not_the_message_is_an_error() {
+fn wrong_answer_is_an_error() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let liar = std::thread::spawn(move || {
         use std::io::Write;
@@ -315,7 +315,7 @@ fn an_answer_that_is_not_the_message_is_an_error() {
 }
 
 #[test]
-fn a_connection_that_breaks_off_in_a_message_is_an_error() {
+fn connection_ending_within_message_is_an_error() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     std::io::Write::write_all(&mut theirs, &[0; 63]).unwrap();
     drop(theirs);
