@@ -1,10 +1,10 @@
-//! Tells the library which commit it is built from: every result carries it.
+//! Passes the commit of the build to the library: every result carries it.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    // Where it is now, not where this was compiled: target directories are moved.
+    // The present path, not that of the compilation: target directories are moved.
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
     let root = Path::new(&root).join("../..");
     let commit = git(&root, &["rev-parse", "HEAD"]).unwrap_or_else(|| "unknown".into());
@@ -14,8 +14,8 @@ fn main() {
     println!("cargo::rustc-env=TOEHOLD_DIRTY={dirty}");
     let profile = std::env::var("PROFILE").unwrap_or_default();
     println!("cargo::rustc-env=TOEHOLD_PROFILE={profile}");
-    // Whatever can change the answers: sources, and what is checked out. Cargo takes a
-    // path that is not there for changed, so only what exists is named.
+    // All inputs of the answers: sources, and the checked-out commit. Cargo treats a missing path
+    // as changed, so only existing ones are named.
     println!("cargo::rerun-if-changed={}", root.join("crates").display());
     println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
     for name in ["HEAD", "refs/heads", "packed-refs"] {
@@ -29,9 +29,9 @@ fn main() {
     }
 }
 
-/// What git says, `None` where there is no git or no repository.
+/// The output of git, `None` without git or without a repository.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
-    // Another git may be at work in the tree: take no lock that could stop it.
+    // Another git may be at work in the tree: take no lock that could block it.
     let output = Command::new("git")
         .arg("--no-optional-locks")
         .current_dir(root)

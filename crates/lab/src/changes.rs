@@ -1,8 +1,8 @@
-//! What is different between two runs, beyond what chance may be.
+//! The differences between two runs, beyond chance.
 //!
-//! The runs may be of two commits or of two machines; figures are compared that both have. The
-//! interval of a ratio is made of the ends of both figures' intervals, so it is wider than it
-//! would have to be: what lies outside of it is no chance.
+//! The runs may be of two commits or of two machines. Only figures in both are compared. The
+//! interval of a ratio combines the ends of both figures' intervals, so it is wider than necessary.
+//! A ratio outside of it is no chance.
 
 use serde::Serialize;
 
@@ -10,15 +10,15 @@ use crate::report::{Figures, Report};
 use crate::statistics::Estimate;
 use crate::workload::{Better, Quantity};
 
-/// What came of a figure.
+/// The result of comparing a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is better for sure.
+    /// The figure is certainly better.
     Better,
-    /// It is worse for sure.
+    /// The figure is certainly worse.
     Worse,
-    /// It may be the same.
+    /// The figure may be the same.
     Same,
 }
 
@@ -27,28 +27,28 @@ pub enum Verdict {
 pub struct Change {
     /// The metric's stable name.
     pub metric: String,
-    /// Whose.
+    /// The candidate's name.
     pub candidate: String,
-    /// What it measures.
+    /// The measured quantity.
     pub unit: Quantity,
-    /// Whether it is one of those that tables for people leave out.
+    /// Whether tables for people leave the metric out.
     pub detail: bool,
-    /// In the first run.
+    /// The figure in the first run.
     pub before: Estimate,
-    /// In the second one.
+    /// The figure in the second run.
     pub after: Estimate,
-    /// The second divided by the first.
+    /// The second figure divided by the first.
     pub ratio: Estimate,
-    /// What that says.
+    /// The result of the comparison.
     pub verdict: Verdict,
 }
 
-/// How many of those that both runs have may be the same: their intervals overlap.
+/// The number of common figures that may be the same: their intervals overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Agreement {
-    /// So many.
+    /// Figures whose intervals overlap.
     pub agree: usize,
-    /// Of so many.
+    /// Common figures.
     pub of: usize,
 }
 
@@ -63,23 +63,23 @@ impl Agreement {
     }
 }
 
-/// All that two runs have in common, and what they have not.
+/// The common figures of two runs, and those of one run only.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Changes {
-    /// By metric and candidate.
+    /// Changes by metric and candidate.
     pub cells: Vec<Change>,
-    /// Of these figures, details among them.
+    /// Agreement of the figures, including details.
     pub figures: Agreement,
-    /// Of the ratios of candidates to baselines.
+    /// Agreement of the ratios of candidates to baselines.
     pub ratios: Agreement,
-    /// `METRIC/CANDIDATE` of what only the first run has.
+    /// `METRIC/CANDIDATE` of figures that only the first run has.
     pub only_before: Vec<String>,
-    /// The same of the second.
+    /// `METRIC/CANDIDATE` of figures that only the second run has.
     pub only_after: Vec<String>,
 }
 
 impl Changes {
-    /// From one run to another.
+    /// The changes from one run to another.
     pub fn between(before: &Report, after: &Report) -> Self {
         let mut cells = Vec::new();
         for (metric, figures) in &before.metrics {
@@ -104,7 +104,7 @@ impl Changes {
     }
 }
 
-/// Nothing if there is no ratio to what was before.
+/// `None` without a ratio to the former figure.
 fn change(
     metric: &str,
     candidate: &str,
@@ -140,7 +140,7 @@ fn change(
     })
 }
 
-/// Main figures that one has and the other one has not.
+/// Main figures that one run has and the other lacks.
 fn lacking(has: &Report, lacks: &Report) -> Vec<String> {
     let mut lacking = Vec::new();
     for (metric, figures) in has.metrics.iter().filter(|(_, figures)| figures.main) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_intervals_allow_is_no_change() {
+    fn overlapping_intervals_are_no_change() {
         let before = [100, 101, 102, 103, 104, 105];
         assert_eq!(verdict(&before, &before), Verdict::Same);
         assert_eq!(
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_run_has_is_said() {
+    fn figures_of_one_run_only_are_listed() {
         let changes = Changes::between(&report("unix", &[1, 2]), &report("inline", &[1, 2]));
         assert!(changes.cells.is_empty());
         assert_eq!(changes.figures, Agreement { agree: 0, of: 0 });

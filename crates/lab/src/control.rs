@@ -1,4 +1,4 @@
-//! What the runner and a side say to one another: JSON, a line each, over a socket.
+//! Messages between the runner and a side: JSON, a line each, over a socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ use crate::workload::Workload;
 /// Longest line accepted, in bytes: a histogram of every three-digit duration fits.
 const LONGEST_LINE: usize = 4 << 20;
 
-/// What the runner wants next. Each is answered by one [`Reply`].
+/// The runner's next request. Each is answered by one [`Reply`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub(crate) enum Request {
@@ -28,13 +28,13 @@ pub(crate) enum Request {
     Join,
     /// Server: listen for a workload.
     Listen { workload: Workload },
-    /// Server: do its part of the workload it listens for.
+    /// Server: serve the workload it listens for.
     Serve,
-    /// Client: do its part.
+    /// Client: drive a workload.
     Drive { workload: Workload, address: String },
 }
 
-/// What came of it.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub(crate) enum Reply {
@@ -44,9 +44,9 @@ pub(crate) enum Reply {
     Listening { address: String },
     /// A workload is done.
     Measured { side: Side },
-    /// The candidate cannot be had here.
+    /// The candidate is not available here.
     Unavailable { reason: String },
-    /// It went wrong. The process is of no use any more.
+    /// The request failed. The process cannot be used any more.
     Failed { reason: String },
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Reply {
 #[derive(Debug)]
 pub(crate) struct Line {
     reader: BufReader<UnixStream>,
-    /// What has arrived of the next line.
+    /// The received part of the next line.
     pending: Vec<u8>,
 }
 
@@ -72,13 +72,13 @@ impl Line {
         self.reader.get_mut().write_all(&text)
     }
 
-    /// The other end sees that nothing more comes.
+    /// Tells the other end that no more messages follow.
     pub(crate) fn close(&self) {
-        // It may be gone already.
+        // The other end may be gone already.
         let _ = self.reader.get_ref().shutdown(Shutdown::Both);
     }
 
-    /// Waits for the next message; `None` when the other end is gone.
+    /// Waits for the next message; `None` if the other end is gone.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(message) = self.take()? {
@@ -90,7 +90,7 @@ impl Line {
         }
     }
 
-    /// The next message if all of it has arrived. Never waits.
+    /// The next message if it has arrived completely. Never waits.
     pub(crate) fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') else {
             return Ok(None);
@@ -99,11 +99,11 @@ impl Line {
         Ok(Some(serde_json::from_slice(&line)?))
     }
 
-    /// Reads what there is, waiting until there is something. 0 when the other end is gone.
+    /// Reads available bytes, waiting for at least one. Returns 0 if the other end is gone.
     pub(crate) fn fill(&mut self) -> io::Result<usize> {
         let available = match self.reader.fill_buf() {
             Ok(available) => available,
-            // A process that was killed with something unread resets its socket.
+            // The socket of a process that was killed with unread data is reset.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(0),
             Err(error) => return Err(error),
         };
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_arrive_whole_and_in_order() {
+    fn messages_arrive_complete_and_in_order() {
         let (here, there) = UnixStream::pair().unwrap();
         let (mut here, mut there) = (Line::new(here), Line::new(there));
         here.send(&Request::Join).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_never_ends_is_refused() {
+    fn endless_line_is_refused() {
         let (mut here, there) = UnixStream::pair().unwrap();
         let writer = std::thread::spawn(move || while here.write_all(&[b'x'; 65536]).is_ok() {});
         let error = Line::new(there).receive::<Request>().unwrap_err();

@@ -1,4 +1,4 @@
-//! The pairs of processes of a candidate that do the same at once: commonly one. A server with
+//! The pairs of processes of a candidate that run at the same time: commonly one. A server with
 //! several clients counts as a pair.
 
 use std::io;
@@ -11,7 +11,7 @@ use crate::process::Launcher;
 use crate::samples::Side;
 use crate::workload::Workload;
 
-/// All of them. Dropping it ends them.
+/// All pairs. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Group {
     pairs: Vec<Pair>,
@@ -19,7 +19,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts the processes that a workload takes.
+    /// Starts the processes of a workload.
     pub(crate) fn start(
         launcher: &Launcher,
         between: Option<Between<'_>>,
@@ -34,7 +34,7 @@ impl Group {
         })
     }
 
-    /// Makes them the sides of `candidate`.
+    /// Makes the processes the sides of `candidate`.
     pub(crate) fn enter(
         &mut self,
         candidate: &str,
@@ -56,7 +56,7 @@ impl Group {
         Ok(())
     }
 
-    /// Has all go through a workload; gives what the clients and the servers counted.
+    /// Runs a workload on all pairs; returns the counts of the clients and of the servers.
     pub(crate) fn measure(
         &mut self,
         workload: Workload,
@@ -74,12 +74,12 @@ impl Group {
         Ok((Side::together(clients), Side::together(servers)))
     }
 
-    /// Ends all; gives the last of what they wrote, for people.
+    /// Ends all pairs; returns the last part of their output, for people.
     pub(crate) fn end(self) -> String {
         self.pairs.into_iter().map(Pair::end).collect()
     }
 
-    /// Lets all end by themselves, or ends them.
+    /// Lets all pairs end by themselves, or ends them.
     pub(crate) fn dismiss(self) {
         self.pairs.iter().for_each(Pair::dismiss);
         self.pairs.into_iter().for_each(Pair::see_off);

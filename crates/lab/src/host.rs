@@ -1,4 +1,4 @@
-//! The machine and the build that figures come from. What cannot be read is absent.
+//! The machine and the build of the figures. Unreadable facts are absent.
 
 use std::fmt::{self, Display};
 use std::fs;
@@ -10,48 +10,48 @@ use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
-/// Facts of the machine that bear on figures.
+/// Facts about the machine that affect figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Name of the processor.
     pub cpu: Option<String>,
-    /// Cores that are online.
+    /// Cores online.
     pub cores: usize,
-    /// Whether the machine is virtual, as its processor says.
+    /// Whether the processor reports a virtual machine.
     pub virtual_machine: bool,
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// Release of the kernel.
     pub kernel: Option<String>,
-    /// What governs the first core's clock.
+    /// The frequency governor of the first core.
     pub governor: Option<String>,
-    /// What the kernel reads the time from.
+    /// The kernel's clock source.
     pub clock_source: Option<String>,
-    /// One look at the clock, in nanoseconds: it is in every round trip.
+    /// Cost of reading the clock, in nanoseconds: it is part of every round trip.
     pub clock_ns: f64,
     /// Transparent huge pages: always, madvise or never.
     pub huge_pages: Option<String>,
-    /// The kernel's congestion control for sockets that name none.
+    /// The kernel's default congestion control.
     pub default_congestion: Option<String>,
     /// Runnable processes over the minute before the run.
     pub load: Option<f64>,
 }
 
-/// What was measured.
+/// The measured build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     /// Version of Toehold.
     pub version: String,
-    /// The commit it was built from, `unknown` outside of a repository.
+    /// The commit of the build, `unknown` outside of a repository.
     pub commit: String,
     /// Whether files differed from the commit.
     pub dirty: bool,
-    /// Cargo's profile: figures of `debug` mean nothing.
+    /// Cargo's profile: figures of `debug` are meaningless.
     pub profile: String,
 }
 
 impl Host {
-    /// Of this machine, now.
+    /// The facts about this machine, now.
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
@@ -85,7 +85,7 @@ impl Host {
 }
 
 impl Build {
-    /// Of this program.
+    /// The build of this program.
     pub fn this() -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -96,16 +96,16 @@ impl Build {
     }
 }
 
-/// What two cores share: the less it is, the longer a cache line takes from one to the other. Of
-/// those of a virtual machine it is what the machine is told, which may differ from what is so.
+/// What two cores share: the less, the longer a cache line takes between them. In a virtual machine
+/// it is the reported topology, which may differ from the real one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Neighbours {
-    /// They are threads of one core.
+    /// Threads of one core.
     Threads,
-    /// A cache of this level, and none closer to them.
+    /// A cache of this level, and none below it.
     Cache(u8),
-    /// Memory alone.
+    /// Memory only.
     Memory,
 }
 
@@ -119,7 +119,7 @@ impl Display for Neighbours {
     }
 }
 
-/// What two cores share, as the kernel says.
+/// What two cores share, as the kernel reports it.
 pub(crate) fn neighbours([one, other]: [usize; 2]) -> Option<Neighbours> {
     let of_one = format!("/sys/devices/system/cpu/cpu{one}");
     let other_is_in = |list: &str| Some(holds(&line_of(&format!("{of_one}/{list}"))?, other));
@@ -145,7 +145,7 @@ pub(crate) fn neighbours([one, other]: [usize; 2]) -> Option<Neighbours> {
     }
 }
 
-/// Whether a list of the kernel's, such as `0-3,8`, holds a core.
+/// Whether a list of the kernel, such as `0-3,8`, contains a core.
 fn holds(list: &str, core: usize) -> bool {
     list.split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -154,7 +154,7 @@ fn holds(list: &str, core: usize) -> bool {
     })
 }
 
-/// The cores this process may run on, ascending.
+/// The cores on which this process may run, in ascending order.
 pub fn usable_cores() -> Vec<usize> {
     let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else {
         return vec![0];
@@ -169,7 +169,7 @@ fn line_of(path: &str) -> Option<String> {
     text.lines().next().map(|line| line.trim().to_owned())
 }
 
-/// The chosen one of `always [madvise] never`.
+/// The selected word of `always [madvise] never`.
 fn bracketed(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(chosen, _)| chosen.to_owned())
@@ -187,7 +187,7 @@ fn memory() -> Option<u64> {
         .map(|kilobytes| kilobytes * 1024)
 }
 
-/// The cost of a look at the clock: the least mean of a few series.
+/// The cost of reading the clock: the least mean of a few series.
 fn clock_ns() -> f64 {
     const LOOKS: u32 = 2000;
     let series = (0..10).map(|_| {
@@ -203,18 +203,18 @@ fn clock_ns() -> f64 {
 /// Processor time of the whole machine, in seconds over all cores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineUse {
-    /// Anything but idle.
+    /// All time that is not idle.
     pub busy_s: f64,
-    /// In software interrupts of the kernel.
+    /// Time in software interrupts of the kernel.
     pub softirq_s: f64,
-    /// Wanted, but given to other virtual machines.
+    /// Time taken by other virtual machines.
     pub steal_s: f64,
-    /// By this program and the processes it has started and ended.
+    /// Time of this program and the processes it has started and ended.
     pub own_s: f64,
 }
 
 impl MachineUse {
-    /// Since the machine, or this process, was started.
+    /// The use since the start of the machine, or of this process.
     pub fn so_far() -> Self {
         let ticks = sysconf(SysconfVar::CLK_TCK)
             .ok()
@@ -236,7 +236,7 @@ impl MachineUse {
         }
     }
 
-    /// What was used since `before`.
+    /// The use since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             busy_s: (self.busy_s - before.busy_s).max(0.0),
@@ -246,7 +246,7 @@ impl MachineUse {
         }
     }
 
-    /// What others than this program used.
+    /// Time of other programs.
     pub fn others_s(&self) -> f64 {
         (self.busy_s - self.own_s).max(0.0)
     }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_survive_being_written_down() {
+    fn facts_round_trip_through_json() {
         let host = Host::read();
         assert!(host.cores >= 1 && host.clock_ns > 0.0 && host.kernel.is_some());
         let text = serde_json::to_string(&host).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_knows_its_commit() {
+    fn build_has_its_commit() {
         let build = Build::this();
         let hexadecimal =
             build.commit.len() == 40 && build.commit.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn use_of_the_machine_grows() {
+    fn machine_use_grows() {
         let before = MachineUse::so_far();
         let began = Instant::now();
         while began.elapsed().as_millis() < 50 {}
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_neighbours_as_far_as_the_kernel_says() {
+    fn neighbours_follow_kernel_topology() {
         for (list, cores) in [
             ("0", vec![0]),
             ("0-1", vec![0, 1]),
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(held, cores, "{list}");
         }
         let own = usable_cores()[0];
-        // It is its own sibling, where the kernel says anything of siblings.
+        // A core is its own sibling, if the kernel reports siblings.
         assert!(matches!(neighbours([own, own]), None | Some(Neighbours::Threads)));
         assert_eq!(
             neighbours([own, usize::MAX]).filter(|it| *it == Neighbours::Threads),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_setting_is_the_one_in_brackets() {
+    fn bracketed_setting_is_selected() {
         assert_eq!(bracketed("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(bracketed("nothing chosen"), None);
     }

@@ -1,18 +1,18 @@
-//! What must be gone when a run is, seen to by a process that outlives it.
+//! Cleans up after a run, in a process that outlives it.
 //!
-//! A run may end without a chance to clear anything away: by a second Ctrl-C, or because it is
-//! killed. Its sides end with it, for the kernel sees to that. Programs of others and what they
-//! start do not, nor do nodes, nor files. For these a shell, in a group of its own, waits for
-//! the end of a pipe: when nobody has its other end any more, it kills, ends nodes and removes.
-//! What is cleared away in an orderly way is so by the same shell.
+//! A run may end without a chance to clean up: by a second Ctrl-C, or by a kill. The kernel then
+//! ends its sides. Unmodified programs and their children, nodes and files would stay. Therefore a
+//! shell, in a group of its own, waits for the end of a pipe. When all processes have closed the
+//! other end, it kills programs, ends nodes and removes files. The same shell also makes the
+//! orderly cleanup.
 
 use std::io::{self, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// What the shell does. Its arguments are the directory and, if there may be nodes in the fabric
-/// there, the `toehold` command. A process that dies at that moment may still make files.
+/// The shell's script. Its arguments are the directory and, if the fabric there may have nodes, the
+/// `toehold` command. A process that dies at that moment may still create files.
 const KEEP: &str = r#"
 groups=
 while read -r change group; do
@@ -33,12 +33,12 @@ for attempt in 1 2 3 4 5 6 7 8 9 10; do
 done
 "#;
 
-/// Says which group it is in before it becomes the program: not even one that was begun in the
-/// last moment is forgotten.
+/// Announces its process group before it becomes the program, so that the last program started is
+/// not missed.
 const ANNOUNCE: &str = r#"echo "began $$" >&0; exec "$@" </dev/null"#;
 
-/// Sees to the end of a directory, of the nodes in it, and of groups of processes. Dropping it
-/// has it done, and waits for that.
+/// Ends groups of processes and nodes, and removes a directory. Dropping it starts the cleanup, and
+/// waits for it.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shell: Child,
@@ -46,14 +46,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// `toehold` ends the nodes of the fabric `fabric` in the directory.
+    /// Starts the keeper of a directory; `toehold` ends the nodes of the fabric `fabric` in it.
     pub(crate) fn of(directory: &Path, toehold: Option<&Path>) -> io::Result<Self> {
         let (reader, line) = io::pipe()?;
         let shell = Command::new("sh")
             .args(["-c", KEEP, "sh"])
             .arg(directory)
             .args(toehold)
-            // Ctrl-C is for the run.
+            // Ctrl-C is for the run only.
             .process_group(0)
             .stdin(reader)
             .stdout(Stdio::null())
@@ -65,7 +65,7 @@ impl Keeper {
         })
     }
 
-    /// Standard input of a command that has to be over before anything is cleared away.
+    /// Standard input for a command that must end before the cleanup.
     pub(crate) fn hold(&self) -> io::Result<Stdio> {
         match &self.line {
             Some(line) => line.try_clone().map(Stdio::from),
@@ -73,8 +73,8 @@ impl Keeper {
         }
     }
 
-    /// The same program, in a group of its own that is killed with all who are in it. It has the
-    /// command's words and variables, and nothing on standard input.
+    /// A command that runs the given program in a group of its own, which is killed with all its
+    /// processes. It has the command's words and variables, and an empty standard input.
     pub(crate) fn watched(&self, command: &Command) -> io::Result<Command> {
         let mut watched = Command::new("sh");
         watched
@@ -90,10 +90,10 @@ impl Keeper {
         Ok(watched)
     }
 
-    /// Nobody is left in the group, whose number may soon be another one's.
+    /// Stops watching an empty group, whose number may soon be reused.
     pub(crate) fn forget(&self, group: u32) {
         if let Some(mut line) = self.line.as_ref() {
-            // Without the shell there is nobody to be told.
+            // Without the shell, there is no reader.
             let _ = writeln!(line, "ended {group}");
         }
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use std::process::ExitStatus;
 
-    /// A process that has begun, and does nothing but wait to be ended.
+    /// Starts a process that only waits to be ended.
     fn begin(keeper: &Keeper) -> Child {
         let mut waits = Command::new("sh");
         waits.args(["-c", "sleep 1000 & echo; wait"]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_ends_with_the_keeper() {
+    fn watched_processes_end_with_keeper() {
         let (_place, directory) = kept();
         let keeper = Keeper::of(&directory, None).unwrap();
         let mut child = begin(&keeper);
@@ -144,12 +144,12 @@ mod tests {
         assert!(is_killed(child.wait().unwrap()));
         let mut rest = Vec::new();
         let output = child.stdout.as_mut().unwrap();
-        // Until nobody has it any more: what it had started is gone too.
+        // Reads until all holders have closed it: the processes it had started are gone too.
         io::Read::read_to_end(output, &mut rest).unwrap();
     }
 
     #[test]
-    fn a_group_that_is_forgotten_is_let_be() {
+    fn forgotten_group_is_not_killed() {
         let (_place, directory) = kept();
         let keeper = Keeper::of(&directory, None).unwrap();
         let mut child = begin(&keeper);

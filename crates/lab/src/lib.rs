@@ -9,22 +9,24 @@
 //!                 do)          it)         one)        ratios)
 //! ```
 //!
-//! A new experiment is a [`Plan`], commonly a file that [`experiment::PlanFile`] reads; a new kind of traffic is a file in [`workload`]; a
-//! new candidate is a file in [`testbed`] and a line in its list.
+//! A new experiment is a [`Plan`], commonly a file that [`experiment::PlanFile`] reads. A new kind
+//! of traffic is a file in [`workload`]. A new candidate is a file in [`testbed`] and a line in its
+//! list.
 //!
-//! The [`Runner`] carries a plan out: for each candidate it starts two processes of
-//! this very program ([`side::main`]), pinned to a core each, or as many pairs of them
-//! as a workload takes, which share the two cores, and goes through the plan's workloads in an order drawn anew for every round, so that what is compared
-//! is measured side by side. Nothing of it outlives the runner: not the processes,
-//! and not the network namespaces, which are held by the processes alone.
+//! The [`Runner`] carries a plan out. For each candidate it starts two processes of this program
+//! ([`side::main`]), each pinned to a core. A workload may take several pairs, which share the two
+//! cores. The order of the workloads is drawn anew for every round, so that compared candidates are
+//! measured side by side. No process outlives the runner, and neither do the network namespaces,
+//! which only the processes hold.
 //!
-//! A workload that needs no other side has one such process, and candidates that are a
-//! [`testbed::Source`]: what they compute, simulate or measure is run, saved and reported alike.
+//! A workload without another side has one such process, and its candidates are a
+//! [`testbed::Source`]. Their results, whether computed, simulated or measured, are saved and
+//! reported alike.
 //!
-//! Where a plan's sides are programs of others, [`programs`] runs them instead.
+//! If a plan's sides are unmodified programs, [`programs`] runs them instead.
 //!
-//! This crate never writes outside of the directory of results it is given, but for what
-//! programs of others serve and write: that is in a directory for temporary files, until they end.
+//! This crate writes only to the given directory of results. An exception are the files of
+//! unmodified programs, which are in a temporary directory until they end.
 
 pub mod changes;
 mod control;

@@ -1,4 +1,4 @@
-//! One run at a time on a machine: two would measure one another.
+//! One run at a time on a machine: two runs would disturb each other.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use nix::fcntl::OFlag;
 
-/// Whoever has the lock on this empty file runs. All users may make files there, and all network
-/// namespaces have the same. The kernel takes the lock away from a process that is gone, however that
-/// ended; the file stays.
+/// The run with the lock on this empty file may proceed. All users may create files in this
+/// directory, and all network namespaces share it. The kernel releases the lock of a process that
+/// has ended, for any reason; the file stays.
 const FILE: &str = "/dev/shm/toehold-lab.lock";
 
-/// How often a waiting run tries again.
+/// Interval between the attempts of a waiting run.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Held while a run goes on.
+/// Held during a run.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Waits for other runs on this machine to end, or for `stop`: then there is none.
-    /// Calls `waiting` once if it has to wait.
+    /// Waits for the end of other runs on this machine. Returns no lock if `stop` is set. Calls
+    /// `waiting` once if it has to wait.
     ///
     /// # Errors
     ///
-    /// If its file can neither be made nor opened.
+    /// If its file can be neither created nor opened.
     pub fn acquire(stop: &AtomicBool, waiting: impl FnOnce()) -> io::Result<Option<Self>> {
         Self::acquire_at(Path::new(FILE), stop, waiting)
     }
@@ -53,12 +53,12 @@ impl Lock {
     }
 }
 
-/// Of whichever user it is. One that another user has made is not opened as if it were to be made:
-/// kernels refuse that in a directory that all may write to (`fs.protected_regular`).
+/// Opens the file of any user. A file of another user is opened without the flag to create it.
+/// Kernels refuse that flag in a directory that all users may write (`fs.protected_regular`).
 fn open(path: &Path) -> io::Result<File> {
     let existing = || {
         let mut options = OpenOptions::new();
-        // Neither is a link followed nor a pipe waited for that somebody has put there.
+        // Does not follow a link, nor wait for a pipe, that another user has put there.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         options.read(true).custom_flags(flags.bits()).open(path)
     };
@@ -68,7 +68,7 @@ fn open(path: &Path) -> io::Result<File> {
     }
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(file) => {
-            // Whatever the user's mask is.
+            // Independent of the user's umask.
             file.set_permissions(Permissions::from_mode(0o444))?;
             Ok(file)
         }
@@ -83,7 +83,7 @@ mod tests {
     use std::io::Read;
     use std::process::{Child, Command, Stdio};
 
-    /// A run waits for the one that has the lock, until `end` ends that.
+    /// Checks that a run waits for the holder of the lock, until `end` ends that.
     fn waits_for(path: &Path, end: impl FnOnce()) {
         let go_on = AtomicBool::new(false);
         let waited = AtomicBool::new(false);
@@ -107,7 +107,7 @@ mod tests {
         lock.unwrap().unwrap()
     }
 
-    /// A process that has the lock.
+    /// A process that holds the lock.
     fn holder(path: &Path, command: &str) -> Child {
         let mut words = command.split(' ');
         let mut command = Command::new(words.next().unwrap());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_waits_for_the_first() {
+    fn second_run_waits_for_first() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lock");
         let first = first(&path);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_killed_is_waited_for_no_longer() {
+    fn killed_run_releases_lock() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lock");
         drop(first(&path));
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     #[ignore = "needs root, namespaces"]
-    fn a_run_in_another_network_namespace_is_waited_for() {
-        // Where it is for all, not for this test alone.
+    fn run_waits_for_run_in_other_network_namespace() {
+        // The path that all runs share, not one of this test.
         let go_on = AtomicBool::new(false);
         drop(Lock::acquire(&go_on, || ()).unwrap());
         let path = Path::new(FILE);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_another_user_can_be_waited_for() {
+    fn run_waits_for_run_of_other_user() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lock");
         let _first = first(&path);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_put_in_its_place_is_not_followed() {
+    fn link_or_pipe_in_its_place_is_not_opened() {
         let place = tempfile::tempdir().unwrap();
         let [path, other] = ["lock", "other"].map(|name| place.path().join(name));
         std::os::unix::fs::symlink(&other, &path).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_stopped_waits_no_longer() {
+    fn stopped_run_stops_waiting() {
         let place = tempfile::tempdir().unwrap();
         let stopped = AtomicBool::new(true);
         let lock = Lock::acquire_at(&place.path().join("lock"), &stopped, || ());

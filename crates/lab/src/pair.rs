@@ -1,5 +1,4 @@
-//! The processes of a candidate, as the runner sees them: a server and its clients, commonly
-//! one.
+//! The processes of a candidate, as the runner sees them: a server and its clients, commonly one.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,10 +20,10 @@ use crate::workload::Workload;
 /// The longest wait between two looks at the stop flag.
 const STOP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long the server is listened to when the client has failed: the cause may be there.
+/// Time to wait for the server after a failure of the client: the cause may be there.
 const CAUSE_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Why a step with the processes did not come to its end.
+/// Reasons for the failure of a step with the processes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PairError {
     #[error("{0}")]
@@ -35,40 +34,40 @@ pub(crate) enum PairError {
     Interrupted,
 }
 
-/// The server's place among the processes.
+/// The server's index among the processes.
 const SERVER: usize = 0;
 
-/// Which pair it is, and where it is.
+/// The number of a pair, and the path between its sides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// Of several pairs that do the same at once.
+    /// The number among several pairs that run at the same time.
     pub(crate) number: u8,
     /// Whether each side has a core of its own.
     pub(crate) is_pinned: bool,
     /// Largest packet of the path between the sides.
     pub(crate) mtu: Option<u16>,
-    /// Of everything random that a side does by itself.
+    /// Seed of all random decisions of a side.
     pub(crate) seed: u64,
 }
 
 /// The other machine of a candidate between two, and the path to it.
 pub(crate) type Between<'a> = (&'a far::Far, far::Path);
 
-/// All of them. Dropping it ends them.
+/// All processes of a pair. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Pair {
     server: Process,
-    /// If the server is on another machine.
+    /// The path, if the server is on another machine.
     path: Option<far::Path>,
     clients: Vec<Process>,
     patience: Duration,
-    /// When the measurement that goes on has to be over.
+    /// Deadline of the present measurement.
     deadline: Instant,
 }
 
 impl Pair {
-    /// Starts a server, here or on another machine, and so many clients; none, if it attends to its
-    /// workloads alone.
+    /// Starts a server, here or on another machine, and a number of clients. There are none if the
+    /// server runs its workloads alone.
     pub(crate) fn start(
         launcher: &Launcher,
         between: Option<Between<'_>>,
@@ -88,8 +87,8 @@ impl Pair {
         })
     }
 
-    /// Makes them the sides of `candidate`. If they are pinned, the server has a core of its own,
-    /// and all clients the other one; otherwise they share both.
+    /// Makes the processes the sides of `candidate`. If they are pinned, the server has a core of
+    /// its own, and all clients share the other. Otherwise they share both.
     pub(crate) fn enter(
         &mut self,
         candidate: &str,
@@ -103,7 +102,8 @@ impl Pair {
             self.clients.iter().map(Process::id).collect::<Vec<_>>(),
         );
         let path = self.path;
-        // The one on another machine is where it may write; the slash makes it a fabric's directory.
+        // The one on another machine uses its own directory; the slash makes it a fabric's
+        // directory.
         let scratch_of = |role| match role {
             Role::Server if path.is_some() => PathBuf::from("./"),
             _ => scratch.to_owned(),
@@ -139,7 +139,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Has the server listen; gives the address.
+    /// Makes the server listen; returns the address.
     pub(crate) fn listen(&mut self, workload: Workload, stop: &AtomicBool) -> Result<String, PairError> {
         match self.ask(SERVER, &Request::Listen { workload }, stop)? {
             Reply::Listening { address } => Ok(address),
@@ -147,7 +147,7 @@ impl Pair {
         }
     }
 
-    /// Has all begin with a workload, which takes so long if all goes well.
+    /// Begins a workload on all processes, which takes this long if it succeeds.
     pub(crate) fn begin(
         &mut self,
         workload: Workload,
@@ -163,7 +163,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What the clients together and the server counted in a workload that has begun.
+    /// The counts of the clients together and of the server in a workload that has begun.
     pub(crate) fn counted(&mut self, stop: &AtomicBool) -> Result<(Side, Side), PairError> {
         let mut sides = vec![None; 1 + self.clients.len()];
         while sides.iter().any(Option::is_none) {
@@ -186,7 +186,7 @@ impl Pair {
         )))
     }
 
-    /// Ends all; gives the last of what they wrote, for people.
+    /// Ends all processes; returns the last part of their output, for people.
     pub(crate) fn end(mut self) -> String {
         let mut text = String::new();
         for process in self.processes() {
@@ -198,13 +198,13 @@ impl Pair {
         text
     }
 
-    /// Tells all that they are free to go.
+    /// Tells all processes that they may end.
     pub(crate) fn dismiss(&self) {
         self.clients.iter().for_each(Process::dismiss);
         self.server.dismiss();
     }
 
-    /// Lets all, which were dismissed, end by themselves, or ends them.
+    /// Waits for dismissed processes to end by themselves, or ends them.
     pub(crate) fn see_off(self) {
         self.clients.iter().for_each(Process::see_off);
         self.server.see_off();
@@ -224,8 +224,8 @@ impl Pair {
             .collect()
     }
 
-    /// Waits for a reply of one of those that are waited for. A refusal or failure of
-    /// any is an error.
+    /// Waits for a reply from one of the awaited processes. A refusal or failure of any is an
+    /// error.
     fn next_reply(
         &mut self,
         waiting: &[bool],
@@ -256,7 +256,7 @@ impl Pair {
         }
     }
 
-    /// Why a client failed, after why the server did, if it did and says so soon.
+    /// The reason for a client's failure, behind the server's reason if it reports one soon.
     fn with_cause(&mut self, reason: String) -> String {
         let server = &mut self.server;
         let deadline = Instant::now() + CAUSE_PATIENCE;
@@ -283,7 +283,7 @@ impl Pair {
         }
     }
 
-    /// Waits until a process says something, however little, or is gone.
+    /// Waits until a process sends anything, or is gone.
     fn wait(&mut self, waiting: &[bool], deadline: Instant, stop: &AtomicBool) -> Result<(), PairError> {
         loop {
             if stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! One process of a candidate: its conversation, its output and its end.
+//! One process of a candidate: its messages, its output and its end.
 
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};
@@ -18,17 +18,17 @@ use nix::unistd::Pid;
 use crate::control::Line;
 use crate::far::Far;
 
-/// How much of what a process writes is kept: the last so many bytes.
+/// Bytes to keep of a process's output: the last ones.
 const KEPT_OUTPUT: usize = 16 << 10;
 
-/// How long the rest of the output of an ended process is waited for. It does not
-/// end if a process that escaped from the group still holds it.
+/// Time to wait for the rest of the output of an ended process. The output does not end while a
+/// process that left the group still holds it.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long a process that was dismissed may take to end by itself.
+/// Time in which a dismissed process may end by itself.
 pub(crate) const EXIT_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The same on another machine.
+/// Time in which a dismissed process on another machine may end by itself.
 const FAR_EXIT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How the processes of candidates are started.
@@ -40,29 +40,29 @@ pub struct Launcher {
     pub arguments: Vec<OsString>,
 }
 
-/// A process. Dropping it ends it, and whatever it has started.
+/// A process. Dropping it ends it, together with all processes it has started.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Its part, for people.
+    /// Its role, for people.
     pub(crate) name: &'static str,
-    /// The conversation with it.
+    /// The messages to and from it.
     pub(crate) line: Line,
     child: Child,
-    /// Whether it stands for one on another machine, which ends when the conversation does.
+    /// Whether it represents a process on another machine, which ends with the messages.
     is_far: bool,
-    /// How it ended, once it has been waited for.
+    /// Its exit status, once it has been waited for.
     status: Option<ExitStatus>,
     output: Arc<Mutex<Vec<u8>>>,
     collector: Option<JoinHandle<()>>,
 }
 
 impl Process {
-    /// The kernel ends it when the thread that started it does.
+    /// Starts a process. The kernel ends it with the thread that started it.
     pub(crate) fn start(launcher: &Launcher, name: &'static str) -> io::Result<Self> {
         Self::start_as(launcher, name, false)
     }
 
-    /// The same on another machine, by what answers on its standard output.
+    /// Starts a process on another machine, with its messages on standard output.
     pub(crate) fn start_far(far: &Far, name: &'static str) -> io::Result<Self> {
         Self::start_as(&far.launcher(), name, true)
     }
@@ -81,8 +81,7 @@ impl Process {
             .stdin(theirs)
             .stdout(answers)
             .stderr(writer)
-            // A group of its own: Ctrl-C reaches the runner only, which ends the
-            // whole group.
+            // A group of its own: Ctrl-C reaches the runner only, which ends the whole group.
             .process_group(0)
             .spawn()?;
         let output = Arc::new(Mutex::new(Vec::new()));
@@ -104,7 +103,7 @@ impl Process {
         self.child.id()
     }
 
-    /// What became of a process that left the conversation.
+    /// The fate of a process that stopped answering.
     pub(crate) fn obituary(&mut self) -> String {
         self.reap();
         match self.status {
@@ -113,12 +112,12 @@ impl Process {
         }
     }
 
-    /// Tells it that the conversation is over. It is free to go.
+    /// Tells it that no more requests follow, so that it may end.
     pub(crate) fn dismiss(&self) {
         self.line.close();
     }
 
-    /// Gives a process that was dismissed a moment to end by itself.
+    /// Gives a dismissed process a moment to end by itself.
     pub(crate) fn see_off(&self) {
         let Some(id) = self.pid() else { return };
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -136,7 +135,7 @@ impl Process {
         }
     }
 
-    /// Ends it; gives the last of what it wrote.
+    /// Ends it; returns the last part of its output.
     pub(crate) fn end(&mut self) -> String {
         self.reap();
         let deadline = Instant::now() + OUTPUT_PATIENCE;
@@ -149,19 +148,19 @@ impl Process {
         String::from_utf8_lossy(&output).into_owned()
     }
 
-    /// Kills the group and waits for its leader, once: until then nobody else can get
-    /// the group's number.
+    /// Kills the group and waits for its leader, once: before that, the group's number cannot be
+    /// reused.
     fn reap(&mut self) {
         if self.status.is_some() {
             return;
         }
         if self.is_far {
-            // What is killed here is not what runs there.
+            // This kills only the local process, not the one on the other machine.
             self.dismiss();
             self.see_off();
         }
         if let Some(group) = self.pid() {
-            // There may be nobody left in it.
+            // The group may be empty.
             let _ = killpg(group, Signal::SIGKILL);
         }
         self.status = self.child.wait().ok();

@@ -1,4 +1,4 @@
-//! How a run goes, on standard error: a bar on a terminal, a line a round elsewhere.
+//! Progress of a run, on standard error: a bar on a terminal, a line a round elsewhere.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -9,33 +9,33 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::runner::Observer;
 use crate::samples::{Outcome, Sample};
 
-/// Says something to a person, a line on standard error. Nobody may be there to read it any more, as
-/// when a terminal was closed: then what is going on goes on.
+/// Prints a line for a person on standard error. A failure is ignored: the run goes on after its
+/// terminal was closed.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Shows an [`Observer`]'s news to a person.
+/// Shows an [`Observer`]'s events to a person.
 #[derive(Debug)]
 pub struct Progress {
     rounds: u32,
     bar: Option<ProgressBar>,
     began: Instant,
-    /// Rounds said to have begun.
+    /// Number of rounds announced so far.
     announced: u32,
-    /// The first measurement: not 0 if a run goes on.
+    /// Sequence number of the first measurement: not 0 in a resumed run.
     first: Option<u32>,
-    /// What is left out, and why: said once.
+    /// Candidates left out, with the reason, each reported once.
     left_out: HashSet<String>,
 }
 
 impl Progress {
-    /// Of a run of `rounds` rounds.
+    /// The progress of a run of `rounds` rounds.
     pub fn new(rounds: u32) -> Self {
         let bar = console::user_attended_stderr().then(|| {
             let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}  {eta} left");
-            // Drawn when a measurement begins and ends only: a thread that redraws it
-            // would be measured too.
+            // Drawn only when a measurement begins and ends: a thread that redraws it would disturb
+            // the measurement.
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
         Self {
@@ -48,7 +48,7 @@ impl Progress {
         }
     }
 
-    /// Something a person should know now.
+    /// Prints a message for a person.
     pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(text)),
@@ -56,14 +56,14 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// A line a round, with the time left from the second on.
+    /// Prints a line a round, with the remaining time from the second on.
     fn announce(&mut self, sequence: u32, total: u32, round: u32) {
         self.announced = round + 1;
         let elapsed = self.began.elapsed();

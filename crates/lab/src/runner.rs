@@ -15,22 +15,22 @@ use crate::samples::{Outcome, Sample, Store, StoreError};
 use crate::testbed::Candidate;
 use crate::workload::{Cell, Workload};
 
-/// After so many failures in a row a candidate is not tried any more, nor is a
-/// candidate on a workload that failed so often.
+/// Consecutive failures after which a candidate is not tried any more, or not on the failing
+/// workload.
 const FAILURES: u32 = 2;
 
-/// Is told how a run goes.
+/// Receives the progress of a run.
 pub trait Observer {
     /// A measurement begins: number `sequence` of `total`.
     fn begins(&mut self, sequence: u32, total: u32, round: u32, workload: &str, candidate: &str);
-    /// It is over. One that was left out says nothing.
+    /// The measurement has ended. Measurements that were left out are not reported.
     fn ended(&mut self, sample: &Sample);
 }
 
-/// Why a run could not go on.
+/// Reasons why a run could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The plan makes no sense.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// Samples could not be saved.
@@ -38,22 +38,22 @@ pub enum RunError {
     Store(#[from] StoreError),
 }
 
-/// What it takes to carry a plan out.
+/// The requirements for carrying a plan out.
 #[derive(Debug)]
 pub struct Runner<'a> {
-    /// How processes are started. They live no longer than the thread that calls
+    /// The launcher of processes. They live at most as long as the thread that calls
     /// [`Runner::run`].
     pub launcher: Launcher,
-    /// Everything that plans may name.
+    /// All candidates that plans may name.
     pub candidates: &'a [Candidate],
-    /// What came of meeting the plan's other machine, if it has one.
+    /// The result of meeting the plan's other machine, if it has one.
     pub far: Option<&'a Result<Met, String>>,
-    /// Set by whoever wants the run to end early; what was measured is kept.
+    /// Set by the caller to end the run early; samples so far are kept.
     pub stop: &'a AtomicBool,
 }
 
 impl Runner<'_> {
-    /// Measures. Each sample is saved before the next is taken.
+    /// Runs the measurements. Each sample is saved before the next is taken.
     pub fn run(
         &self,
         plan: &Plan,
@@ -63,8 +63,8 @@ impl Runner<'_> {
         self.go_on(plan, Vec::new(), store, observer)
     }
 
-    /// Goes on with a run of which there are samples: nothing that they have is measured again.
-    /// Gives all samples, those among them.
+    /// Resumes a run with samples: no measurement is repeated. Returns all samples, including the
+    /// earlier ones.
     pub fn go_on(
         &self,
         plan: &Plan,
@@ -89,21 +89,21 @@ impl Runner<'_> {
                 }
                 run.step(round, cell, candidate, &mut groups, store, observer)?;
             }
-            // The next round has new processes: what depends on where their memory
-            // happens to lie differs from round to round.
+            // The next round has new processes, so that effects of their memory layout differ
+            // between rounds.
             groups.into_values().for_each(Group::dismiss);
         }
         Ok(run.samples)
     }
 
-    /// Whether a candidate has programs of others do a workload.
+    /// Whether a candidate runs a workload with unmodified programs.
     fn is_of_programs(&self, candidate: &str, workload: &Workload) -> bool {
         let known = self.candidates.iter().find(|known| known.name == candidate);
         known.is_some_and(|known| known.is_of_programs(workload))
     }
 
-    /// Whether what a candidate lacks for a cell may be there for others: programs, or a network that
-    /// takes packets as large as the cell has them.
+    /// Whether a candidate's reason for a cell may not apply to other cells: missing programs, or a
+    /// network without packets of the cell's size.
     fn may_miss_for_a_cell(&self, candidate: &str, cell: &Cell) -> bool {
         let known = self.candidates.iter().find(|known| known.name == candidate);
         let is_about_network = known.is_some_and(|known| known.is_between_hosts) && cell.mtu.is_some();
@@ -111,7 +111,7 @@ impl Runner<'_> {
     }
 }
 
-/// What is known of a candidate so far.
+/// The state of a candidate.
 #[derive(Debug, Clone, Default)]
 struct Standing {
     unavailable: bool,
@@ -125,8 +125,8 @@ impl Standing {
         !self.unavailable && self.failures_in_a_row < FAILURES && failed < FAILURES
     }
 
-    /// What is missing may be so for one cell only: others may have it. Of programs with several workers, one
-    /// that fails says nothing about the next.
+    /// Updates the state. A missing requirement may apply to one cell only. For programs with
+    /// several workers, a failure tells nothing about the next cell.
     fn learn(&mut self, cell: usize, what: &Cell, of_cell: bool, outcome: &Outcome) {
         match outcome {
             Outcome::Measured { .. } => self.failures_in_a_row = 0,
@@ -140,7 +140,7 @@ impl Standing {
     }
 }
 
-/// Processes that go on from cell to cell, by candidate and MTU.
+/// Processes kept from cell to cell, by candidate and MTU.
 type Groups = HashMap<(usize, Option<u16>), Group>;
 
 struct Run<'a> {
@@ -148,9 +148,9 @@ struct Run<'a> {
     plan: &'a Plan,
     standing: Vec<Standing>,
     samples: Vec<Sample>,
-    /// What the samples of an earlier run are of: round, cell and candidate.
+    /// The samples of an earlier run: round, cell and candidate.
     taken: HashSet<(u32, String, String)>,
-    /// What measurements of programs have in common.
+    /// Shared state of measurements of programs.
     stock: programs::Stock,
     sequence: u32,
     total: u32,
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How many steps there will be: those of this round, and of all others that are sure to come.
+    /// The number of steps in this round, and in all other certain rounds.
     fn expect(&mut self, round: u32, steps: usize) {
         let rounds = self.plan.rounds.saturating_sub(round + 1);
         let to_come = steps.saturating_mul(1 + rounds as usize);
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
             .saturating_add(u32::try_from(to_come).unwrap_or(u32::MAX));
     }
 
-    /// One measurement, unless it makes no sense.
+    /// Takes one measurement, unless it is pointless.
     fn step(
         &mut self,
         round: u32,
@@ -235,8 +235,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What came of it; nothing if it was interrupted. Processes that failed are not used
-    /// again, nor are those that are not pinned: they would be in others' way.
+    /// Takes a measurement; `None` if it was interrupted. Failed processes are not used again.
+    /// Neither are unpinned ones, which would disturb others.
     fn measure(
         &self,
         round: u32,
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         {
             return Ok(self.measure_programs(cell, candidate));
         }
-        // Many processes would be in others' way even while they have nothing to do.
+        // Many processes would disturb others even while idle.
         let is_kept = workload.is_pinned() && workload.clients() <= 1;
         let key = (candidate, cell.mtu);
         let kept = if is_kept { groups.remove(&key) } else { None };
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
                     Err(reason) => return Ok(Some(failed(reason))),
                 };
                 if between.is_some() {
-                    // Both machines know the ports beforehand, so that only one can have them.
+                    // Both machines know the ports beforehand, so that only one group may exist.
                     let others = groups.extract_if(|(other, _), _| *other == candidate);
                     others.for_each(|(_, group)| group.dismiss());
                 }
@@ -302,12 +302,13 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Of everything random that sides do by themselves in a round: another one than orders it.
+    /// Seed of the sides' random decisions in a round, which differs from that of the order.
     fn seed(&self, round: u32) -> u64 {
         self.plan.seed.rotate_left(32).wrapping_add(round.into())
     }
 
-    /// The same where the sides are programs: they are new each time, and so is where they run.
+    /// Takes a measurement whose sides are unmodified programs: they and their places are new each
+    /// time.
     fn measure_programs(&self, cell: Cell, candidate: usize) -> Option<Outcome> {
         let toehold = match self.runner.launcher.program.canonicalize() {
             Ok(toehold) => toehold,
@@ -329,7 +330,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The other machine of a candidate between two, or why it cannot be measured with.
+    /// The other machine of a candidate between two, or the reason why it cannot be used.
     fn between(&self, candidate: usize) -> Result<Option<Between<'a>>, String> {
         let name = self.plan.candidates[candidate].as_str();
         let known = self.runner.candidates.iter().find(|known| known.name == name);

@@ -1,4 +1,4 @@
-//! One of the two processes of a candidate: this same program, run once more.
+//! One of the two processes of a candidate: this program, run again.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,16 +15,16 @@ use crate::samples::Side;
 use crate::testbed::{Candidate, Context, EngineOrder, Role, Source, Testbed, TestbedError};
 use crate::workload::{self, Pace, Watched, Workload};
 
-/// A side's end of the conversation with the runner.
+/// A side's end of the socket to the runner.
 #[derive(Debug)]
 pub struct Control(Line);
 
-/// Does what the runner at the other end of standard input says until it is gone.
+/// Serves the requests of the runner at the other end of standard input until the runner is gone.
 ///
-/// `candidates` has to be the list the runner has. The program that a
-/// [`crate::Launcher`] starts has to end up here, before it has a second thread.
+/// `candidates` must be the runner's list. The program that a [`crate::Launcher`] starts must call
+/// this function before it has a second thread.
 pub fn main(candidates: &[Candidate]) -> ExitCode {
-    // Whoever started this process is its only purpose.
+    // The process has no purpose without its parent.
     let bound = set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from);
     if let Some(order) = EngineOrder::received() {
         return order.carry_out();
@@ -62,20 +62,20 @@ fn converse(candidates: &[Candidate]) -> io::Result<()> {
     }
 }
 
-/// Keeps this thread, and those it starts, to the cores.
+/// Restricts this thread, and those it starts, to the cores.
 pub(crate) fn pin(cores: &[usize]) -> nix::Result<()> {
     let mut set = CpuSet::new();
     cores.iter().try_for_each(|&core| set.set(core))?;
     sched_setaffinity(Pid::from_raw(0), &set)
 }
 
-/// Goes through the runner's requests as one side of the testbed `T`.
+/// Serves the runner's requests as one side of the testbed `T`.
 pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io::Result<()> {
     let mut testbed = match T::enter(context) {
         Ok(testbed) => testbed,
         Err(error) => return control.refuse(error),
     };
-    // Entering a user namespace may have undone it.
+    // Entering a user namespace may have reset it.
     set_pdeathsig(Signal::SIGKILL)?;
     control.0.send(&Reply::Ready)?;
     let pace = Pace::from(&context.settings);
@@ -115,7 +115,7 @@ pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io
     Ok(())
 }
 
-/// Goes through the runner's requests as a source, which has no other side.
+/// Serves the runner's requests as a source, which has no other side.
 pub(crate) fn attend_alone<S: Source>(control: &mut Control, context: &Context) -> io::Result<()> {
     control.0.send(&Reply::Ready)?;
     let mut next: Option<Workload> = None;
@@ -141,7 +141,7 @@ pub(crate) fn attend_alone<S: Source>(control: &mut Control, context: &Context) 
     Ok(())
 }
 
-/// What a side counts in a workload, and what its stack does meanwhile.
+/// The counts of a side in a workload, with the activity of its stack.
 fn measured<T: Testbed>(testbed: &mut T, part: impl FnOnce(&mut T) -> io::Result<Side>) -> io::Result<Reply> {
     let before = testbed.retransmits();
     let side = part(testbed)?;

@@ -1,4 +1,4 @@
-//! Sizes of messages, as people write them: `64`, `1K`, `1M`.
+//! Sizes of messages in text form: `64`, `1K`, `1M`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ impl Size {
     }
 }
 
-/// Why a text is no size.
+/// The text is not a valid size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no message size: write 1 to 16M, such as 64, 64B, 1K or 1M (K = 1024 bytes)")]
 pub struct SizeError(String);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_they_are_read() {
+    fn size_round_trips() {
         for (text, bytes, written) in [
             ("1", 1, "1B"),
             ("64b", 64, "64B"),

@@ -1,21 +1,20 @@
-//! Medians with intervals that assume nothing about how figures are distributed.
+//! Medians with intervals that make no assumption about the distribution of figures.
 //!
-//! The interval is made of order statistics: of n figures sorted, the k-th smallest
-//! and the k-th largest enclose the true median with a probability that depends on n
-//! and k only, 1 − 2·P(Binomial(n, ½) < k). The narrowest pair that reaches
-//! [`CONFIDENCE`] is taken. Five figures or fewer cannot reach it: then the interval
-//! is the smallest and the largest figure, which enclose the median with 93.75 %
-//! (five), 87.5 % (four) and so on.
+//! The interval consists of order statistics. Of n sorted figures, the k-th smallest and the k-th
+//! largest enclose the true median with a probability that depends only on n and k. It is 1 −
+//! 2·P(Binomial(n, ½) < k). The narrowest pair that reaches [`CONFIDENCE`] is used. Five figures or
+//! fewer cannot reach it. Their interval is the smallest and the largest figure, which enclose the
+//! median with 93.75 % (five), 87.5 % (four) and so on.
 
 use serde::{Deserialize, Serialize};
 
-/// The probability an interval should enclose the true median with.
+/// The probability with which an interval should enclose the true median.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Up to this many runs the binomial sum is evaluated.
+/// Most runs for which the binomial sum is evaluated.
 const EXACT: usize = 1000;
 
-/// A median of independent runs, and how sure it is.
+/// A median of independent runs, with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median.
@@ -24,12 +23,13 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Runs it is made of.
+    /// Number of runs.
     pub runs: usize,
 }
 
 impl Estimate {
-    /// Of one figure a run; `None` without any. Figures that are no numbers are left out.
+    /// The estimate of one figure a run; `None` without any. Figures that are not numbers are
+    /// ignored.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted = figures
             .into_iter()
@@ -49,7 +49,7 @@ impl Estimate {
         })
     }
 
-    /// How many times another one it is. The interval encloses all that both have.
+    /// The ratio to another estimate. Its interval encloses all combinations of both.
     pub fn over(&self, other: &Self) -> Self {
         Self {
             median: self.median / other.median,
@@ -59,7 +59,7 @@ impl Estimate {
         }
     }
 
-    /// The same in a unit that is `divisor` times as large.
+    /// The estimate in a unit that is `divisor` times as large.
     pub fn divided_by(&self, divisor: f64) -> Self {
         Self {
             median: self.median / divisor,
@@ -70,11 +70,11 @@ impl Estimate {
     }
 }
 
-/// The largest k, at least 1, so that the k-th smallest and the k-th largest of
-/// `runs` figures enclose the median with [`CONFIDENCE`].
+/// The largest k, at least 1, for which the k-th smallest and the k-th largest of `runs` figures
+/// enclose the median with [`CONFIDENCE`].
 fn interval_rank(runs: usize) -> usize {
     if runs > EXACT {
-        // The normal approximation is good to a rank long before.
+        // The normal approximation is exact to a rank for far fewer runs.
         let half_width = 0.98 * (runs as f64).sqrt();
         return (runs as f64 / 2.0 - half_width) as usize;
     }
@@ -85,8 +85,8 @@ fn interval_rank(runs: usize) -> usize {
     rank
 }
 
-/// The probability with which the `rank`-th smallest and largest of `runs` figures
-/// enclose the true median. For at most 1000 runs: (½)^runs has to be a number.
+/// The probability with which the `rank`-th smallest and largest of `runs` figures enclose the true
+/// median. For at most 1000 runs, since (½)^runs must not underflow.
 fn coverage(runs: usize, rank: usize) -> f64 {
     // P(Binomial(runs, ½) = k), from k = 0 on.
     let mut probability = 0.5_f64.powi(runs as i32);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_interval_that_is_sure_enough_is_taken() {
+    fn narrowest_sufficient_interval_is_chosen() {
         // (8, 1) is 99.2 %, (8, 2) only 93.0 %; (9, 2) is 96.1 %; (20, 6) 95.9 %.
         let ranks = [
             (1, 1),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_of_known_figures() {
+    fn estimates_of_known_figures_are_exact() {
         let estimate = Estimate::of([5.0, 1.0, 3.0, 2.0, 4.0]).unwrap();
         assert_eq!(
             estimate,
@@ -155,7 +155,7 @@ mod tests {
         );
         let even = Estimate::of([4.0, 1.0, 2.0, 3.0]).unwrap();
         assert_eq!((even.median, even.low, even.high), (2.5, 1.0, 4.0));
-        // One outlier either way does not move the interval of nine runs.
+        // One outlier in each direction does not move the interval of nine runs.
         let nine = Estimate::of([1000.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1000.0]).unwrap();
         assert_eq!((nine.median, nine.low, nine.high), (5.0, 2.0, 8.0));
         assert_eq!(

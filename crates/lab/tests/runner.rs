@@ -1,5 +1,5 @@
-//! The runner with real processes: candidates that work, fail, crash, hang or are not
-//! there. This program is also what the processes run, so it has a `main` of its own.
+//! The runner with real processes: candidates that work, fail, crash, hang or are missing. The
+//! processes run this program too, so it has a `main` of its own.
 
 use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -16,7 +16,7 @@ use toehold_lab::{Cell, Comparison, Launcher, Observer, Plan, Runner, Settings, 
 
 const SIDE: &str = "lab-side";
 
-/// Real ones, and fakes.
+/// Real candidates, and fakes.
 fn candidates() -> Vec<Candidate> {
     let mut all = testbed::ALL.to_vec();
     all.extend([
@@ -28,7 +28,7 @@ fn candidates() -> Vec<Candidate> {
     all
 }
 
-/// Name and body.
+/// Name and body of a test.
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ const CRASHING: u8 = 1;
 const HANGING: u8 = 2;
 const MISSING: u8 = 3;
 
-/// Goes wrong when its server is asked to accept.
+/// A candidate that fails when its server accepts.
 struct Fake<const KIND: u8>;
 
 impl<const KIND: u8> Testbed for Fake<KIND> {
@@ -165,7 +165,7 @@ fn launcher() -> Launcher {
     }
 }
 
-/// The samples, which have to be on disk as well.
+/// Runs a plan and returns the samples, which must be on disk as well.
 fn run(plan: &Plan, results: &Path, observer: &mut dyn Observer, stop: &AtomicBool) -> Vec<Sample> {
     let candidates = candidates();
     let runner = Runner {
@@ -194,7 +194,7 @@ fn of<'a>(samples: &'a [Sample], candidate: &'a str) -> impl Iterator<Item = &'a
     samples.iter().filter(move |sample| sample.candidate == candidate)
 }
 
-/// Everything `unix` was asked for was measured.
+/// Checks that all measurements of `unix` were made.
 fn assert_unix_went_on(plan: &Plan, samples: &[Sample]) {
     let measured = of(samples, "unix").filter(|sample| matches!(sample.outcome, Outcome::Measured { .. }));
     assert_eq!(measured.count(), plan.cells.len() * plan.rounds as usize);
@@ -211,7 +211,7 @@ fn every_placement_is_measured() -> Result<(), Failed> {
     ));
     assert_eq!(samples.len(), 2 * 4 * 4);
     for sample in &samples {
-        // Every stack of these says how much it has sent again.
+        // Every stack of these reports its retransmissions.
         let Outcome::Measured { client, server } = &sample.outcome else {
             return Err(format!("{sample:?}").into());
         };
@@ -223,7 +223,7 @@ fn every_placement_is_measured() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Several pairs of processes at once, and changes of where stacks run, among others.
+/// Several pairs of processes at once, and changes of placements, among others.
 fn what_is_about_nodes_is_measured() -> Result<(), Failed> {
     let size = "64".parse()?;
     let workloads = vec![
@@ -256,8 +256,7 @@ fn what_is_about_nodes_is_measured() -> Result<(), Failed> {
     Ok(())
 }
 
-/// On nodes of their own, in namespaces of their own, and of one host; where there may be no
-/// namespaces, that is said.
+/// On nodes, in namespaces, and on one host. Without permission for namespaces, that is reported.
 fn several_clients_are_measured() -> Result<(), Failed> {
     let (size, clients) = ("1K".parse()?, 2);
     let workloads = vec![
@@ -300,7 +299,7 @@ fn several_clients_are_measured() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As after an interruption: what is there is kept, and not measured again.
+/// As after an interruption: existing samples are kept, and not measured again.
 fn a_run_goes_on_with_what_is_missing() -> Result<(), Failed> {
     let plan = plan(&["unix", "kernel-loopback"], some_workloads(), 30_000);
     let results = tempfile::tempdir()?;
@@ -339,7 +338,7 @@ fn real_candidates_are_measured() -> Result<(), Failed> {
     });
     workloads.push(Workload::Stream { size: "1".parse()? });
     let samples = run_quietly(&plan(&["kernel-loopback", "unix", "floor"], workloads, 30_000));
-    // The floor has no connections to set up.
+    // The floor does not support connections.
     assert_eq!(samples.len(), 2 * (5 + 5 + 4));
     for sample in &samples {
         let Outcome::Measured { client, server } = &sample.outcome else {
@@ -357,7 +356,7 @@ fn real_candidates_are_measured() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A failing candidate is given up after two failures.
+/// The failures of a candidate, which is given up after two.
 fn failures(samples: &[Sample], candidate: &str) -> Vec<(String, String)> {
     let failures = of(samples, candidate).map(|sample| match &sample.outcome {
         Outcome::Failed { reason, output } => (reason.clone(), output.clone()),
@@ -368,7 +367,7 @@ fn failures(samples: &[Sample], candidate: &str) -> Vec<(String, String)> {
     failures
 }
 
-/// What the server says; a client that it leaves may be heard too.
+/// The server's reason, without a possible reason of its client.
 fn cause(reason: &str) -> &str {
     reason.split_once("; client: ").map_or(reason, |(cause, _)| cause)
 }
@@ -412,7 +411,7 @@ fn a_hang_is_ended() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether the process is gone, or as good as: killed, and left to whoever reaps orphans.
+/// Whether the process is gone, or killed and waiting for its reaper.
 fn is_gone(process: &str) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
