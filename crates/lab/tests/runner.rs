@@ -38,11 +38,14 @@ fn main() -> ExitCode {
     let tests: [Test; 11] = [
         ("real_candidates_are_measured", real_candidates_are_measured),
         ("every_placement_is_measured", every_placement_is_measured),
-        ("what_is_about_nodes_is_measured", what_is_about_nodes_is_measured),
+        (
+            "workloads_about_nodes_are_measured",
+            workloads_about_nodes_are_measured,
+        ),
         ("several_clients_are_measured", several_clients_are_measured),
         (
-            "a_run_goes_on_with_what_is_missing",
-            a_run_goes_on_with_what_is_missing,
+            "resumed_run_measures_only_missing_samples",
+            resumed_run_measures_only_missing_samples,
         ),
         (
             "a_refusal_is_recorded_with_its_output_and_the_others_go_on",
@@ -224,7 +227,7 @@ fn every_placement_is_measured() -> Result<(), Failed> {
 }
 
 /// Several pairs of processes at once, and changes of placements, among others.
-fn what_is_about_nodes_is_measured() -> Result<(), Failed> {
+fn workloads_about_nodes_are_measured() -> Result<(), Failed> {
     let size = "64".parse()?;
     let workloads = vec![
         Workload::Acknowledgement { times: 2 },
@@ -300,7 +303,7 @@ fn several_clients_are_measured() -> Result<(), Failed> {
 }
 
 /// As after an interruption: existing samples are kept, and not measured again.
-fn a_run_goes_on_with_what_is_missing() -> Result<(), Failed> {
+fn resumed_run_measures_only_missing_samples() -> Result<(), Failed> {
     let plan = plan(&["unix", "kernel-loopback"], some_workloads(), 30_000);
     let results = tempfile::tempdir()?;
     let all = run(&plan, results.path(), &mut Quiet, &AtomicBool::new(false));
