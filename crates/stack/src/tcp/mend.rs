@@ -137,7 +137,7 @@ impl Tcp {
     /// Drops blocks that have no owner and were only waiting to be freed.
     fn drop_remains(&mut self, suspect: Option<u32>) {
         let stays = |index: u32, pcb: &Pcb| {
-            let needed = flag::IN_ACCEPT_QUEUE | flag::RESET | flag::FENCE_WANTED | flag::IN_LIMBO;
+            let needed = flag::IN_ACCEPT_QUEUE | flag::RESET | flag::FENCE_WANTED | flag::IN_DEFERRED_FREE;
             let over = pcb.state() == State::Closed && pcb.has(flag::RELEASED) && !pcb.has(needed);
             pcb.generation != 0 && (!over || Some(index) == suspect)
         };
@@ -244,7 +244,7 @@ impl Tcp {
         self.flights.mend(|index, _| flights.has(index));
         self.ranges.mend(|index, _| ranges.has(index));
         self.record_ends.mend(|index, _| ends.has(index));
-        self.limbo.mend(|_, _| false);
+        self.deferred_free.mend(|_, _| false);
         let shard = &mut self.shard[0];
         shard.looped = ByteQueue::EMPTY;
         shard.looped_taken = shard.looped_sent;
@@ -263,17 +263,17 @@ impl Tcp {
         let shard = &mut self.shard[0];
         (shard.ready_head, shard.ready_tail) = (NONE, NONE);
         (shard.event_head, shard.event_tail) = (NONE, NONE);
-        shard.limbo_head = NONE;
+        shard.deferred_head = NONE;
         (shard.reply_head, shard.reply_tail) = (0, 0);
         (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
         (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
         self.wheel.forget(0..self.pcbs.touched());
         for index in self.live() {
             let pcb = &mut self.pcbs[index];
-            if pcb.has(flag::IN_LIMBO) {
+            if pcb.has(flag::IN_DEFERRED_FREE) {
                 pcb.set(flag::FENCE_WANTED);
             }
-            pcb.clear(LISTED | flag::IN_LIMBO);
+            pcb.clear(LISTED | flag::IN_DEFERRED_FREE);
             (pcb.ready_next, pcb.event_next, pcb.memory_next) = (NONE, NONE, 0);
             let wheel_at = pcb.wheel_at;
             if wheel_at.is_set() {

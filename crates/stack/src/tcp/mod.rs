@@ -15,6 +15,7 @@ mod cold;
 pub(crate) mod congestion;
 mod connect;
 mod data;
+mod deferred_free;
 mod drain;
 mod emit;
 mod fast_open;
@@ -23,7 +24,6 @@ mod fast_open_client;
 mod growth;
 mod input;
 mod late;
-mod limbo;
 mod listener;
 mod looped;
 mod measure;
@@ -69,9 +69,9 @@ pub(crate) use timers::user_timeout_at;
 use self::aside::Aside;
 use self::channel::Channel;
 use self::cold::Cold;
+use self::deferred_free::DeferredFree;
 use self::fast_open_cache::FastOpenCache;
 use self::late::Late;
-use self::limbo::Limbo;
 use self::listener::Listener;
 use self::memory::Thresholds;
 use self::ranges::Range;
@@ -107,7 +107,7 @@ struct Shard {
     event_head: u32,
     event_tail: u32,
     /// First of the closed blocks whose bytes the peer may still read.
-    limbo_head: u32,
+    deferred_head: u32,
     next_generation: u32,
     next_port: u32,
     /// Challenge acknowledgements still allowed in the present second.
@@ -156,7 +156,7 @@ pub(crate) struct Tcp {
     asides: Table<Aside>,
     sent: Slab<Sent>,
     flights: Slab<Flight>,
-    limbo: Slab<Limbo>,
+    deferred_free: Slab<DeferredFree>,
     ranges: Slab<Range>,
     /// A cold record for each control block.
     cold: Table<Cold>,
@@ -204,7 +204,7 @@ impl Tcp {
             + Table::<Aside>::bytes_needed(config.connections as usize)
             + Slab::<Sent>::bytes_needed(sent_capacity(config))
             + Slab::<Flight>::bytes_needed(config.connections)
-            + Slab::<Limbo>::bytes_needed(config.connections)
+            + Slab::<DeferredFree>::bytes_needed(config.connections)
             + Slab::<Range>::bytes_needed(range_capacity(config))
             + Table::<Cold>::bytes_needed(config.connections as usize)
             + Table::<Report>::bytes_needed(config.connections as usize)
@@ -247,7 +247,7 @@ impl Tcp {
             asides: carver.table(config.connections as usize)?,
             sent: carver.slab(sent_capacity(config))?,
             flights: carver.slab(config.connections)?,
-            limbo: carver.slab(config.connections)?,
+            deferred_free: carver.slab(config.connections)?,
             ranges: carver.slab(range_capacity(config))?,
             cold: carver.table(config.connections as usize)?,
             reports: carver.table(config.connections as usize)?,
@@ -282,7 +282,7 @@ impl Tcp {
                 ready_tail: NONE,
                 event_head: NONE,
                 event_tail: NONE,
-                limbo_head: NONE,
+                deferred_head: NONE,
                 next_generation: 1,
                 next_port: 0,
                 challenge_budget: 0,
@@ -569,7 +569,7 @@ impl Tcp {
             | flag::ON_EVENTS
             | flag::RESET
             | flag::FENCE_WANTED
-            | flag::IN_LIMBO;
+            | flag::IN_DEFERRED_FREE;
         // A program will still accept this connection, and may read its bytes.
         if !pcb.has(flag::RELEASED) || pcb.has(flag::IN_ACCEPT_QUEUE) {
             return;

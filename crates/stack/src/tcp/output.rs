@@ -38,8 +38,8 @@ impl From<TransmitError> for Stopped {
 impl Tcp {
     /// Lets every connection with segments to send do so.
     pub(crate) fn poll_transmit(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
-        if self.shard[0].limbo_head != NONE {
-            self.sweep_limbo(out);
+        if self.shard[0].deferred_head != NONE {
+            self.sweep_deferred_free(out);
         }
         if self.memory_is_back() {
             self.wake_memory_waiters();
@@ -157,7 +157,7 @@ impl Tcp {
             pcb.clear(flag::RESET);
         }
         if pcb.has(flag::FENCE_WANTED) {
-            self.enter_limbo(index, out);
+            self.defer_free(index, out);
         }
         Ok(())
     }

@@ -132,7 +132,7 @@ pub(crate) mod flag {
     /// Closed with bytes that the peer may still read in place.
     pub(crate) const FENCE_WANTED: u32 = 1 << 28;
     /// On the list of closed blocks whose bytes wait for a fence.
-    pub(crate) const IN_LIMBO: u32 = 1 << 29;
+    pub(crate) const IN_DEFERRED_FREE: u32 = 1 << 29;
     /// The program announced more data (MSG_MORE): the next round sends whole segments only.
     pub(crate) const MORE: u32 = 1 << 31;
     /// A D-SACK block waits to be reported (RFC 2883).

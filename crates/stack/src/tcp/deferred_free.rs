@@ -10,7 +10,7 @@ use super::{Tcp, flag};
 /// A closed connection whose memory is not free yet.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub(super) struct Limbo {
+pub(super) struct DeferredFree {
     fence: u64,
     connection: u32,
     next: u32,
@@ -19,7 +19,7 @@ pub(super) struct Limbo {
 impl Tcp {
     /// Puts a closed connection behind a fence, or frees its bytes if the peer has passed them
     /// already.
-    pub(super) fn enter_limbo(&mut self, index: u32, out: &dyn Transmitter) {
+    pub(super) fn defer_free(&mut self, index: u32, out: &dyn Transmitter) {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
         let fence = match pcb.path.is_loopback() {
@@ -30,15 +30,15 @@ impl Tcp {
             self.drop_queued(index);
             return;
         }
-        self.pcbs[index].set(flag::IN_LIMBO);
-        let limbo = Limbo {
+        self.pcbs[index].set(flag::IN_DEFERRED_FREE);
+        let deferred = DeferredFree {
             fence: fence.0,
             connection: index,
-            next: self.shard[0].limbo_head,
+            next: self.shard[0].deferred_head,
         };
         // The slab has room for every connection.
-        if let Some(new) = self.limbo.insert(limbo) {
-            self.shard[0].limbo_head = new;
+        if let Some(new) = self.deferred_free.insert(deferred) {
+            self.shard[0].deferred_head = new;
         }
     }
 
@@ -52,24 +52,24 @@ impl Tcp {
     }
 
     /// Frees the bytes of closed connections that the peer no longer reads.
-    pub(super) fn sweep_limbo(&mut self, out: &dyn Transmitter) {
-        let mut at = std::mem::replace(&mut self.shard[0].limbo_head, NONE);
-        let mut steps = Steps::along(self.limbo.capacity());
+    pub(super) fn sweep_deferred_free(&mut self, out: &dyn Transmitter) {
+        let mut at = std::mem::replace(&mut self.shard[0].deferred_head, NONE);
+        let mut steps = Steps::along(self.deferred_free.capacity());
         while at != NONE {
             steps.count();
-            let Limbo {
+            let DeferredFree {
                 fence,
                 connection,
                 next,
-            } = self.limbo[at];
+            } = self.deferred_free[at];
             if self.has_passed(connection, Fence(fence), out) {
                 self.touch(connection);
-                self.limbo.remove(at);
-                self.pcbs[connection].clear(flag::IN_LIMBO);
+                self.deferred_free.remove(at);
+                self.pcbs[connection].clear(flag::IN_DEFERRED_FREE);
                 self.drop_queued(connection);
                 self.free_if_done(connection);
             } else {
-                self.limbo[at].next = std::mem::replace(&mut self.shard[0].limbo_head, at);
+                self.deferred_free[at].next = std::mem::replace(&mut self.shard[0].deferred_head, at);
             }
             at = next;
         }
