@@ -234,13 +234,13 @@ impl Stack {
     /// their connections do not alternate.
     #[inline]
     pub fn owes_acknowledgements(&self) -> bool {
-        self.tcp.has_late()
+        self.tcp.has_delayed_acks()
     }
 
     /// Sends delayed acknowledgements with the next [`Stack::poll_transmit`]. Call when idle.
     pub fn acknowledge(&mut self, now: Instant) {
         let (tcp, cx) = self.split(now);
-        tcp.acknowledge_late(&cx);
+        tcp.flush_delayed_acks(&cx);
     }
 
     /// Handles expired timers.

@@ -16,6 +16,7 @@ pub(crate) mod congestion;
 mod connect;
 mod data;
 mod deferred_free;
+mod delayed_ack;
 mod drain;
 mod emit;
 mod fast_open;
@@ -23,7 +24,6 @@ mod fast_open_cache;
 mod fast_open_client;
 mod growth;
 mod input;
-mod late;
 mod listener;
 mod looped;
 mod measure;
@@ -70,8 +70,8 @@ use self::aside::Aside;
 use self::channel::Channel;
 use self::cold::Cold;
 use self::deferred_free::DeferredFree;
+use self::delayed_ack::DelayedAcks;
 use self::fast_open_cache::FastOpenCache;
-use self::late::Late;
 use self::listener::Listener;
 use self::memory::Thresholds;
 use self::ranges::Range;
@@ -134,7 +134,7 @@ struct Shard {
     /// Up to which number new data were last about to be sent; the upper bits name the connection,
     /// see `mend`.
     sending: u64,
-    late: Late,
+    delayed_acks: DelayedAcks,
     /// Waiting segments of this stack to itself, with the totals queued and handled.
     looped: ByteQueue,
     looped_sent: u64,
@@ -299,7 +299,7 @@ impl Tcp {
                 unused: 0,
                 suspect: 0,
                 sending: 0,
-                late: Late::default(),
+                delayed_acks: DelayedAcks::default(),
                 looped: ByteQueue::EMPTY,
                 looped_sent: 0,
                 looped_taken: 0,

@@ -16,12 +16,12 @@ const MOST: usize = 7;
 /// Connections that have delayed an acknowledgement, or had when they were noted. All zeroes: none.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub(super) struct Late {
+pub(super) struct DelayedAcks {
     count: u32,
     connections: [u32; MOST],
 }
 
-impl Late {
+impl DelayedAcks {
     #[inline]
     pub(super) fn note(&mut self, index: u32) {
         if let Some(place) = self.connections.get_mut(self.count as usize) {
@@ -37,21 +37,21 @@ impl Late {
 
     /// Takes all valid entries, whatever another process has written to the memory.
     fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
-        let late = std::mem::take(self);
-        late.connections.into_iter().take(late.count as usize)
+        let taken = std::mem::take(self);
+        taken.connections.into_iter().take(taken.count as usize)
     }
 }
 
 impl Tcp {
     /// Whether an acknowledgement is delayed without need.
     #[inline]
-    pub(crate) fn has_late(&self) -> bool {
-        self.shard[0].late.is_any()
+    pub(crate) fn has_delayed_acks(&self) -> bool {
+        self.shard[0].delayed_acks.is_any()
     }
 
     /// Sends the delayed acknowledgements with the next round.
-    pub(crate) fn acknowledge_late(&mut self, cx: &Context<'_>) {
-        for index in self.shard[0].late.take() {
+    pub(crate) fn flush_delayed_acks(&mut self, cx: &Context<'_>) {
+        for index in self.shard[0].delayed_acks.take() {
             if !self.pcbs.is_live(index) {
                 continue;
             }
