@@ -49,7 +49,7 @@ use ip::{Ingress, Ip};
 use tcp::{Context, Tcp};
 
 /// Segments to itself that a stack handles in one transmission round.
-const LOOPED_A_ROUND: usize = 256;
+const LOOPBACK_A_ROUND: usize = 256;
 
 /// Most segments that [`Stack::foresee`] prepares for.
 pub const LOOK_AHEAD: usize = 32;
@@ -213,10 +213,10 @@ impl Stack {
 
     /// Gives all frames that are due to the link, as far as it takes them.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut dyn Transmitter) {
-        for _ in 0..LOOPED_A_ROUND {
+        for _ in 0..LOOPBACK_A_ROUND {
             let (tcp, mut cx) = self.split(now);
             tcp.poll_transmit(&mut cx, out);
-            if !tcp.handle_looped(&mut cx) {
+            if !tcp.handle_loopback(&mut cx) {
                 break;
             }
         }

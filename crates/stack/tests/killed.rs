@@ -25,11 +25,11 @@ const PORT: u16 = 7;
 const PAIRS: usize = 24;
 
 /// Pairs from this one on have both ends on one host.
-const LOOPED: usize = 18;
+const LOOPBACK: usize = 18;
 
 /// The host of an end.
 fn host_of(pair: usize, end: usize) -> usize {
-    if pair < LOOPED { end } else { pair % 2 }
+    if pair < LOOPBACK { end } else { pair % 2 }
 }
 
 /// Rounds of two milliseconds without data after which none will arrive. Longer than a timer that

@@ -23,7 +23,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
         let fence = match pcb.path.is_loopback() {
-            true => Fence(self.shard[0].looped_sent),
+            true => Fence(self.shard[0].loopback_sent),
             false => out.fence(pcb.path.destination, &pcb.tuple.flow()),
         };
         if self.has_passed(index, fence, out) {
@@ -46,7 +46,7 @@ impl Tcp {
     /// sent.
     fn has_passed(&self, index: u32, fence: Fence, out: &dyn Transmitter) -> bool {
         match self.pcbs[index].path.is_loopback() {
-            true => self.shard[0].looped_taken.wrapping_sub(fence.0) as i64 >= 0,
+            true => self.shard[0].loopback_taken.wrapping_sub(fence.0) as i64 >= 0,
             false => out.passed(fence),
         }
     }

@@ -5,7 +5,7 @@ use toehold_shm::{Gather, NONE};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq, Timestamps};
 
-use super::looped::Queued;
+use super::loopback::Queued;
 use super::memory::room_of;
 use super::{Context, Pcb, Tcp, flag};
 use crate::ip::{HOP_LIMIT, set_hops};
@@ -88,7 +88,7 @@ impl Tcp {
             let payload = Queued::new(index, pcb, &self.payload, place).ok_or(TransmitError::TooLong)?;
             let ends = pcb.tuple;
             let hops = hops.unwrap_or(HOP_LIMIT);
-            self.push_looped(ends, &buffer[written.transport..end], payload, hops)?;
+            self.push_loopback(ends, &buffer[written.transport..end], payload, hops)?;
             self.note_sent(cx, index, &written, emission);
             return Ok(());
         }

@@ -246,8 +246,8 @@ impl Tcp {
         self.record_ends.mend(|index, _| ends.has(index));
         self.deferred_free.mend(|_, _| false);
         let shard = &mut self.shard[0];
-        shard.looped = ByteQueue::EMPTY;
-        shard.looped_taken = shard.looped_sent;
+        shard.loopback = ByteQueue::EMPTY;
+        shard.loopback_taken = shard.loopback_sent;
         let stray = self.payload.mend(&owned);
         let mut stray = ByteQueue::of_chain(&self.payload, stray);
         match wreck {

@@ -25,7 +25,7 @@ mod fast_open_client;
 mod growth;
 mod input;
 mod listener;
-mod looped;
+mod loopback;
 mod measure;
 mod memory;
 mod mend;
@@ -136,9 +136,9 @@ struct Shard {
     sending: u64,
     delayed_acks: DelayedAcks,
     /// Waiting segments of this stack to itself, with the totals queued and handled.
-    looped: ByteQueue,
-    looped_sent: u64,
-    looped_taken: u64,
+    loopback: ByteQueue,
+    loopback_sent: u64,
+    loopback_taken: u64,
 }
 
 /// Every connection of a stack.
@@ -300,9 +300,9 @@ impl Tcp {
                 suspect: 0,
                 sending: 0,
                 delayed_acks: DelayedAcks::default(),
-                looped: ByteQueue::EMPTY,
-                looped_sent: 0,
-                looped_taken: 0,
+                loopback: ByteQueue::EMPTY,
+                loopback_sent: 0,
+                loopback_taken: 0,
             };
         }
         Ok(tcp)
@@ -441,7 +441,7 @@ impl Tcp {
         let shard = &self.shard[0];
         shard.ready_head != NONE
             || shard.reply_head != shard.reply_tail
-            || !shard.looped.is_empty()
+            || !shard.loopback.is_empty()
             || self.memory_is_back()
     }
 

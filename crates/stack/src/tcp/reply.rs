@@ -9,7 +9,7 @@ use toehold_wire::tcp::{Flags, Header, Options, Seq, Timestamps};
 use toehold_wire::{checksum, protocol};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::looped::Queued;
+use super::loopback::Queued;
 use super::output::MOST_REFUSED;
 use super::segment::Segment;
 use super::time_wait::TimeWait;
@@ -229,7 +229,7 @@ impl Tcp {
         };
         if path.is_loopback() {
             if self
-                .push_looped(reply.tuple, &buffer[at..end], Queued::NONE, HOP_LIMIT)
+                .push_loopback(reply.tuple, &buffer[at..end], Queued::NONE, HOP_LIMIT)
                 .is_err()
             {
                 // Without room it is dropped: a reply that waits for memory could block the

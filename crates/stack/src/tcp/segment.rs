@@ -4,7 +4,7 @@ use toehold_shm::{ByteQueue, Gather, Payload};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Options, Seq, View};
 
-use super::looped::Queued;
+use super::loopback::Queued;
 use crate::ip::TcpPacket;
 use crate::tuple::{Address, FourTuple};
 use toehold_link::Checksum;
@@ -67,7 +67,7 @@ impl<'a> Segment<'a> {
     }
 
     /// A segment of this stack to itself. `ends` is the tuple of the sender.
-    pub(super) fn looped(
+    pub(super) fn loopback(
         ends: &FourTuple,
         header: &[u8],
         payload: Queued,

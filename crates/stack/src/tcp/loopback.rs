@@ -12,7 +12,7 @@ use super::{Context, Pcb, Tcp};
 use crate::tuple::FourTuple;
 
 /// Most bytes of waiting headers.
-const MAX_LOOPED: usize = 1 << 20;
+const MAX_LOOPBACK: usize = 1 << 20;
 
 /// The longest TCP header.
 const MAX_HEADER: usize = 60;
@@ -73,7 +73,7 @@ impl Queued {
 
 impl Tcp {
     /// Queues a segment of this stack to itself.
-    pub(super) fn push_looped(
+    pub(super) fn push_loopback(
         &mut self,
         ends: FourTuple,
         header: &[u8],
@@ -83,7 +83,7 @@ impl Tcp {
         let need = size_of::<Prefix>() + header.len();
         let blocks = need / self.payload.block_len() + 1;
         let shard = &mut self.shard[0];
-        if shard.looped.len() + need > MAX_LOOPED || (self.payload.free_blocks() as usize) < blocks {
+        if shard.loopback.len() + need > MAX_LOOPBACK || (self.payload.free_blocks() as usize) < blocks {
             return Err(TransmitError::Full);
         }
         let prefix = Prefix {
@@ -92,23 +92,23 @@ impl Tcp {
             payload,
             hops: hops.into(),
         };
-        shard.looped.append(&mut self.payload, prefix.as_bytes());
-        shard.looped.append(&mut self.payload, header);
-        shard.looped_sent = shard.looped_sent.wrapping_add(1);
+        shard.loopback.append(&mut self.payload, prefix.as_bytes());
+        shard.loopback.append(&mut self.payload, header);
+        shard.loopback_sent = shard.loopback_sent.wrapping_add(1);
         Ok(())
     }
 
     /// Handles the oldest segment that this stack sent to itself. Returns `false` if there is none.
-    pub(crate) fn handle_looped(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn handle_loopback(&mut self, cx: &mut Context<'_>) -> bool {
         let mut header = [0; MAX_HEADER];
-        let Some(prefix) = self.pop_looped(&mut header) else {
+        let Some(prefix) = self.pop_loopback(&mut header) else {
             return false;
         };
         cx.counters.frames_received += 1;
         cx.counters.tcp_segments_received += 1;
         // Bounded by the buffer, whatever another process has written to the memory.
         let header = &header[..MAX_HEADER.min(prefix.header_len as usize)];
-        match &Segment::looped(&prefix.ends, header, prefix.payload, prefix.hops as u8) {
+        match &Segment::loopback(&prefix.ends, header, prefix.payload, prefix.hops as u8) {
             Ok(segment) if self.is_queued(&prefix.ends, &prefix.payload) => {
                 self.segment_input(cx, segment, None);
             }
@@ -117,12 +117,12 @@ impl Tcp {
             Err(_) => cx.counters.drop_malformed += 1,
         }
         let shard = &mut self.shard[0];
-        shard.looped_taken = shard.looped_taken.wrapping_add(1);
+        shard.loopback_taken = shard.loopback_taken.wrapping_add(1);
         true
     }
 
-    fn pop_looped(&mut self, header: &mut [u8; MAX_HEADER]) -> Option<Prefix> {
-        let queue = &mut self.shard[0].looped;
+    fn pop_loopback(&mut self, header: &mut [u8; MAX_HEADER]) -> Option<Prefix> {
+        let queue = &mut self.shard[0].loopback;
         if queue.is_empty() {
             return None;
         }
