@@ -178,7 +178,7 @@ impl Crowd {
                 for (ends, request) in ends.iter_mut().zip(burst) {
                     *ends = stack.probable_ends(&request.frame()).ok_or("no segment")?;
                 }
-                stack.foresee(&ends[..burst.len()]);
+                stack.prefetch(&ends[..burst.len()]);
             }
             for request in burst {
                 stack.handle_frame(now, &request.frame());

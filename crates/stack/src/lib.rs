@@ -51,7 +51,7 @@ use tcp::{Context, Tcp};
 /// Segments to itself that a stack handles in one transmission round.
 const LOOPBACK_A_ROUND: usize = 256;
 
-/// Most segments that [`Stack::foresee`] prepares for.
+/// Most segments that [`Stack::prefetch`] prepares for.
 pub const LOOK_AHEAD: usize = 32;
 
 /// One TCP/IP stack.
@@ -98,7 +98,7 @@ impl Stack {
         )
     }
 
-    /// The probable four-tuple of a frame, if it is a TCP segment: a guess for [`Stack::foresee`].
+    /// The probable four-tuple of a frame, if it is a TCP segment: a guess for [`Stack::prefetch`].
     #[inline]
     pub fn probable_ends(&self, frame: &Received<'_>) -> Option<FourTuple> {
         self.ip.probable_ends(frame.private)
@@ -107,8 +107,8 @@ impl Stack {
     /// Prefetches the memory that segments of these connections will need, of [`LOOK_AHEAD`] at
     /// most, and does not wait. A driver that holds several frames calls it before it hands over
     /// the first. It changes no state.
-    pub fn foresee(&self, ends: &[FourTuple]) {
-        self.tcp.foresee(&ends[..ends.len().min(LOOK_AHEAD)]);
+    pub fn prefetch(&self, ends: &[FourTuple]) {
+        self.tcp.prefetch(&ends[..ends.len().min(LOOK_AHEAD)]);
     }
 
     /// Handles a frame from the link.

@@ -227,7 +227,7 @@ impl Shard {
                 count += 1;
             }
         });
-        stack.foresee(&ends[..count]);
+        stack.prefetch(&ends[..count]);
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use crate::tuple::FourTuple;
 
 impl Tcp {
     /// Prefetches the memory that segments with these ends will probably need.
-    pub(crate) fn foresee(&self, ends: &[FourTuple]) {
+    pub(crate) fn prefetch(&self, ends: &[FourTuple]) {
         self.demux
             .guess_burst(ends, |id| match Flow::new(id, &self.pcbs) {
                 Flow::Connection(index) => {
