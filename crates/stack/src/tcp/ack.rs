@@ -102,7 +102,7 @@ impl Tcp {
         if progress.acked > 0 {
             self.count_delivered(cx.now, index);
         }
-        self.land(index);
+        self.drop_empty_flight(index);
         let pcb = &self.pcbs[index];
         if pcb.unsent() > 0 || pcb.lost > 0 || pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT) {
             self.mark_ready(index);

@@ -374,7 +374,7 @@ impl Tcp {
         pcb.send_queue.consume(&mut self.payload, acked as usize);
         pcb.bytes_acked = pcb.bytes_acked.wrapping_add(acked.into());
         pcb.snd_una += acked;
-        self.land(index);
+        self.drop_empty_flight(index);
     }
 
     /// Retransmits the rest of the SYN's data. That the server did not take them is no sign of

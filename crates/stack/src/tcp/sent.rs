@@ -140,7 +140,7 @@ impl Tcp {
     /// Frees the flight record when no segment is left in flight. The result of the last tail loss
     /// probe may show only afterwards.
     #[inline]
-    pub(super) fn land(&mut self, index: u32) {
+    pub(super) fn drop_empty_flight(&mut self, index: u32) {
         let pcb = &mut self.pcbs[index];
         let is_judged = !pcb.has(flag::TAIL_PROBE_OUT);
         if pcb.sent_head == NONE && pcb.flight != NONE && pcb.repair() == Repair::Open && is_judged {
@@ -280,7 +280,7 @@ impl Tcp {
         }
         self.pcbs[index].set_repair(Repair::Open);
         self.pcbs[index].clear(flag::TAIL_PROBE_OUT);
-        self.land(index);
+        self.drop_empty_flight(index);
     }
 }
 

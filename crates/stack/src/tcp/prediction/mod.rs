@@ -85,7 +85,7 @@ impl Tcp {
         };
         self.arm_retransmit(cx.now, index);
         self.count_delivered(cx.now, index);
-        self.land(index);
+        self.drop_empty_flight(index);
     }
 
     /// Handles the next bytes, which lie entirely in the window.
