@@ -5,7 +5,7 @@ mod calls;
 mod channel;
 mod details;
 mod info;
-mod list;
+mod listing;
 mod options;
 mod tuning;
 mod urgent;
