@@ -528,7 +528,7 @@ impl Tcp {
 
     /// Handles an acknowledgement without a connection, which may return a SYN cookie.
     fn cookie_input(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) -> bool {
-        let sent_at = self.shard[0].cookie_sent_at;
+        let sent_at = self.state[0].cookie_sent_at;
         if !sent_at.is_set() || cx.now.nanos_since(sent_at) > super::syn_cookie::LIFETIME_NS {
             return false;
         }

@@ -99,20 +99,20 @@ impl Tcp {
     pub(super) fn challenge_allowed(&mut self, cx: &mut Context<'_>) -> bool {
         //= RFC 5961 §7 (throttling of challenge acknowledgements)
         let second = cx.now.0 / 1_000_000_000;
-        if self.shard[0].challenge_second != second {
+        if self.state[0].challenge_second != second {
             // The budget varies, so that an attacker cannot measure it to learn about other
             // connections (CVE-2016-5696).
             let rate = self.config.challenge_ack_rate;
             let half = u64::from(rate / 2);
             let budget = half + self.random() % (half + 1) + u64::from(rate % 2);
-            self.shard[0].challenge_second = second;
-            self.shard[0].challenge_budget = budget as u32;
+            self.state[0].challenge_second = second;
+            self.state[0].challenge_budget = budget as u32;
         }
-        if self.shard[0].challenge_budget == 0 {
+        if self.state[0].challenge_budget == 0 {
             cx.counters.tcp_challenge_acks_limited += 1;
             return false;
         }
-        self.shard[0].challenge_budget -= 1;
+        self.state[0].challenge_budget -= 1;
         true
     }
 

@@ -131,8 +131,8 @@ impl Tcp {
         tuple.local_port = 0;
         let offset = self.keys.port_offset(&tuple);
         for _ in 0..count {
-            let step = self.shard[0].next_port;
-            self.shard[0].next_port = step.wrapping_add(1);
+            let step = self.state[0].next_port;
+            self.state[0].next_port = step.wrapping_add(1);
             tuple.local_port = first + (offset.wrapping_add(step) % count) as u16;
             if self.steering.is_own(&tuple.flow())
                 && !self.port_has_listener(&tuple)

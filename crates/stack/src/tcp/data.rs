@@ -223,7 +223,7 @@ impl Tcp {
         } else if !pcb.ack_at.is_set() {
             pcb.ack_at = now + delay;
             if !pcb.has(flag::INTERACTIVE) {
-                self.shard[0].delayed_acks.note(index);
+                self.state[0].delayed_acks.note(index);
             }
         }
     }

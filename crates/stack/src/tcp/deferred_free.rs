@@ -23,7 +23,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::FENCE_WANTED);
         let fence = match pcb.path.is_loopback() {
-            true => Fence(self.shard[0].loopback_sent),
+            true => Fence(self.state[0].loopback_sent),
             false => out.fence(pcb.path.destination, &pcb.tuple.flow()),
         };
         if self.has_passed(index, fence, out) {
@@ -34,11 +34,11 @@ impl Tcp {
         let deferred = DeferredFree {
             fence: fence.0,
             connection: index,
-            next: self.shard[0].deferred_head,
+            next: self.state[0].deferred_head,
         };
         // The slab has room for every connection.
         if let Some(new) = self.deferred_free.insert(deferred) {
-            self.shard[0].deferred_head = new;
+            self.state[0].deferred_head = new;
         }
     }
 
@@ -46,14 +46,14 @@ impl Tcp {
     /// sent.
     fn has_passed(&self, index: u32, fence: Fence, out: &dyn Transmitter) -> bool {
         match self.pcbs[index].path.is_loopback() {
-            true => self.shard[0].loopback_taken.wrapping_sub(fence.0) as i64 >= 0,
+            true => self.state[0].loopback_taken.wrapping_sub(fence.0) as i64 >= 0,
             false => out.passed(fence),
         }
     }
 
     /// Frees the bytes of closed connections that the peer no longer reads.
     pub(super) fn sweep_deferred_free(&mut self, out: &dyn Transmitter) {
-        let mut at = std::mem::replace(&mut self.shard[0].deferred_head, NONE);
+        let mut at = std::mem::replace(&mut self.state[0].deferred_head, NONE);
         let mut steps = Steps::along(self.deferred_free.capacity());
         while at != NONE {
             steps.count();
@@ -69,7 +69,7 @@ impl Tcp {
                 self.drop_queued(connection);
                 self.free_if_done(connection);
             } else {
-                self.deferred_free[at].next = std::mem::replace(&mut self.shard[0].deferred_head, at);
+                self.deferred_free[at].next = std::mem::replace(&mut self.state[0].deferred_head, at);
             }
             at = next;
         }

@@ -46,12 +46,12 @@ impl Tcp {
     /// Whether an acknowledgement is delayed without need.
     #[inline]
     pub(crate) fn has_delayed_acks(&self) -> bool {
-        self.shard[0].delayed_acks.is_any()
+        self.state[0].delayed_acks.is_any()
     }
 
     /// Sends the delayed acknowledgements with the next round.
     pub(crate) fn flush_delayed_acks(&mut self, cx: &Context<'_>) {
-        for index in self.shard[0].delayed_acks.take() {
+        for index in self.state[0].delayed_acks.take() {
             if !self.pcbs.is_live(index) {
                 continue;
             }

@@ -82,8 +82,8 @@ impl Tcp {
     ) -> Result<(), TransmitError> {
         let need = size_of::<Prefix>() + header.len();
         let blocks = need / self.payload.block_len() + 1;
-        let shard = &mut self.shard[0];
-        if shard.loopback.len() + need > MAX_LOOPBACK || (self.payload.free_blocks() as usize) < blocks {
+        let state = &mut self.state[0];
+        if state.loopback.len() + need > MAX_LOOPBACK || (self.payload.free_blocks() as usize) < blocks {
             return Err(TransmitError::Full);
         }
         let prefix = Prefix {
@@ -92,9 +92,9 @@ impl Tcp {
             payload,
             hops: hops.into(),
         };
-        shard.loopback.append(&mut self.payload, prefix.as_bytes());
-        shard.loopback.append(&mut self.payload, header);
-        shard.loopback_sent = shard.loopback_sent.wrapping_add(1);
+        state.loopback.append(&mut self.payload, prefix.as_bytes());
+        state.loopback.append(&mut self.payload, header);
+        state.loopback_sent = state.loopback_sent.wrapping_add(1);
         Ok(())
     }
 
@@ -116,13 +116,13 @@ impl Tcp {
             Ok(_) => {}
             Err(_) => cx.counters.drop_malformed += 1,
         }
-        let shard = &mut self.shard[0];
-        shard.loopback_taken = shard.loopback_taken.wrapping_add(1);
+        let state = &mut self.state[0];
+        state.loopback_taken = state.loopback_taken.wrapping_add(1);
         true
     }
 
     fn pop_loopback(&mut self, header: &mut [u8; MAX_HEADER]) -> Option<Prefix> {
-        let queue = &mut self.shard[0].loopback;
+        let queue = &mut self.state[0].loopback;
         if queue.is_empty() {
             return None;
         }

@@ -165,7 +165,7 @@ impl Tcp {
     /// comparison if no range has arrived since the last call.
     #[cold]
     pub(super) fn drop_what_is_ahead(&mut self) {
-        if self.ranges.len() > self.shard[0].ranges_left {
+        if self.ranges.len() > self.state[0].ranges_left {
             let most = self.thresholds.guarantee;
             let greedy = self.pcbs.iter_live().filter(|(_, pcb)| pcb.ranges != NONE);
             let greedy: Vec<u32> = greedy
@@ -177,7 +177,7 @@ impl Tcp {
                 self.drop_ranges(index);
             }
         }
-        self.shard[0].ranges_left = self.ranges.len();
+        self.state[0].ranges_left = self.ranges.len();
     }
 
     /// Adds a connection to the end of the list of those to wake when memory is free.
@@ -186,36 +186,36 @@ impl Tcp {
         if pcb.memory_next != 0 {
             return;
         }
-        if self.shard[0].memory_waiters == 0 {
+        if self.state[0].memory_waiters == 0 {
             self.press();
             self.drop_what_is_ahead();
             self.touch(index);
         }
         let free = self.queueable_blocks();
-        let shard = &mut self.shard[0];
-        shard.memory_too_little = shard.memory_too_little.min(free);
+        let state = &mut self.state[0];
+        state.memory_too_little = state.memory_too_little.min(free);
         self.append_memory_waiter(index);
     }
 
     fn append_memory_waiter(&mut self, index: u32) {
         self.pcbs[index].memory_next = END;
         let entry = index + FIRST_INDEX;
-        let tail = std::mem::replace(&mut self.shard[0].memory_waiters_tail, entry);
+        let tail = std::mem::replace(&mut self.state[0].memory_waiters_tail, entry);
         match tail.checked_sub(FIRST_INDEX) {
             Some(last) => self.pcbs[last].memory_next = entry,
-            None => self.shard[0].memory_waiters = entry,
+            None => self.state[0].memory_waiters = entry,
         }
     }
 
     /// Removes the connection that has waited longest from the list.
     fn take_memory_waiter(&mut self) -> Option<u32> {
-        let index = self.shard[0].memory_waiters.checked_sub(FIRST_INDEX)?;
+        let index = self.state[0].memory_waiters.checked_sub(FIRST_INDEX)?;
         let next = std::mem::take(&mut self.pcbs[index].memory_next);
-        let shard = &mut self.shard[0];
+        let state = &mut self.state[0];
         if next == END {
-            (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
+            (state.memory_waiters, state.memory_waiters_tail) = (0, 0);
         } else {
-            shard.memory_waiters = next;
+            state.memory_waiters = next;
         }
         Some(index)
     }
@@ -223,18 +223,18 @@ impl Tcp {
     /// Whether a connection waits for memory, and there may be enough.
     #[inline]
     pub(crate) fn memory_is_back(&self) -> bool {
-        let shard = &self.shard[0];
-        if shard.memory_waiters == 0 {
+        let state = &self.state[0];
+        if state.memory_waiters == 0 {
             return false;
         }
         let free = self.queueable_blocks();
-        free > 0 && (shard.memory_first_passed != 0 || free > shard.memory_too_little)
+        free > 0 && (state.memory_first_passed != 0 || free > state.memory_too_little)
     }
 
     /// Checks the whole list again, whatever memory is free: a connection on it has ended.
     pub(super) fn look_through_memory_waiters(&mut self) {
-        let shard = &mut self.shard[0];
-        (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
+        let state = &mut self.state[0];
+        (state.memory_first_passed, state.memory_too_little) = (0, 0);
     }
 
     /// Wakes the connections that have waited longest, at most one for each free block, except
@@ -253,22 +253,22 @@ impl Tcp {
             if takes_more(&self.pcbs[index]) && !self.may_queue(index) {
                 self.append_memory_waiter(index);
                 let entry = index + FIRST_INDEX;
-                let shard = &mut self.shard[0];
-                match shard.memory_first_passed {
-                    0 => (shard.memory_first_passed, shard.memory_too_little) = (entry, free),
+                let state = &mut self.state[0];
+                match state.memory_first_passed {
+                    0 => (state.memory_first_passed, state.memory_too_little) = (entry, free),
                     first if first == entry => {
                         // All waiters were tried: this little memory helps none of them.
-                        shard.memory_first_passed = 0;
+                        state.memory_first_passed = 0;
                         return;
                     }
-                    _ => shard.memory_too_little = shard.memory_too_little.min(free),
+                    _ => state.memory_too_little = state.memory_too_little.min(free),
                 }
                 continue;
             }
             left -= 1;
-            let shard = &mut self.shard[0];
-            (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
-            if shard.memory_waiters == 0 {
+            let state = &mut self.state[0];
+            (state.memory_first_passed, state.memory_too_little) = (0, 0);
+            if state.memory_waiters == 0 {
                 self.channels.press(false);
             }
             self.pcbs[index].clear(flag::WRITER_WAITS);

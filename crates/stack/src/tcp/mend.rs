@@ -91,19 +91,19 @@ impl Tcp {
     fn suspect(&mut self, suspect: u64) {
         // Orders earlier changes before the word, and later changes after it.
         compiler_fence(Release);
-        self.shard[0].suspect = suspect;
+        self.state[0].suspect = suspect;
         compiler_fence(Release);
     }
 
     /// Announces up to which number a connection is about to send new data.
     #[inline]
     pub(super) fn note_sending(&mut self, index: u32, end: Seq) {
-        self.shard[0].sending = u64::from(index) << 32 | u64::from(end.0);
+        self.state[0].sending = u64::from(index) << 32 | u64::from(end.0);
         compiler_fence(Release);
     }
 
     fn mend(&mut self, dead: u16) -> Result<Option<Event>, Damaged> {
-        let word = std::mem::take(&mut self.shard[0].suspect);
+        let word = std::mem::take(&mut self.state[0].suspect);
         let suspect = (word as u32).checked_sub(1);
         let suspect = suspect.filter(|_| word >> PROCESS_SHIFT == u64::from(dead));
         let listener = suspect.filter(|_| word & LISTENER != 0);
@@ -181,7 +181,7 @@ impl Tcp {
 
     /// Reduces a block to the state that its program and its peer need to learn of the reset.
     fn strip(&mut self, index: u32) {
-        let sending = self.shard[0].sending;
+        let sending = self.state[0].sending;
         let pcb = &mut self.pcbs[index];
         let empty = Pcb::new(pcb.tuple, pcb.generation, pcb.settings);
         let knows_peer = !matches!(pcb.state(), State::Closed | State::SynSent);
@@ -245,9 +245,9 @@ impl Tcp {
         self.ranges.mend(|index, _| ranges.has(index));
         self.record_ends.mend(|index, _| ends.has(index));
         self.deferred_free.mend(|_, _| false);
-        let shard = &mut self.shard[0];
-        shard.loopback = ByteQueue::EMPTY;
-        shard.loopback_taken = shard.loopback_sent;
+        let state = &mut self.state[0];
+        state.loopback = ByteQueue::EMPTY;
+        state.loopback_taken = state.loopback_sent;
         let stray = self.payload.mend(&owned);
         let mut stray = ByteQueue::of_chain(&self.payload, stray);
         match wreck {
@@ -260,13 +260,13 @@ impl Tcp {
     /// Puts every block on the lists of blocks that may have data to send or events, and on the
     /// wheel. Blocks that waited before wait again.
     fn mend_lists(&mut self) {
-        let shard = &mut self.shard[0];
-        (shard.ready_head, shard.ready_tail) = (NONE, NONE);
-        (shard.event_head, shard.event_tail) = (NONE, NONE);
-        shard.deferred_head = NONE;
-        (shard.reply_head, shard.reply_tail) = (0, 0);
-        (shard.memory_waiters, shard.memory_waiters_tail) = (0, 0);
-        (shard.memory_first_passed, shard.memory_too_little) = (0, 0);
+        let state = &mut self.state[0];
+        (state.ready_head, state.ready_tail) = (NONE, NONE);
+        (state.event_head, state.event_tail) = (NONE, NONE);
+        state.deferred_head = NONE;
+        (state.reply_head, state.reply_tail) = (0, 0);
+        (state.memory_waiters, state.memory_waiters_tail) = (0, 0);
+        (state.memory_first_passed, state.memory_too_little) = (0, 0);
         self.wheel.forget(0..self.pcbs.touched());
         for index in self.live() {
             let pcb = &mut self.pcbs[index];

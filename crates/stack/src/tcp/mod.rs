@@ -101,7 +101,7 @@ pub(crate) struct Context<'a> {
 /// The scalar state of one stack's TCP.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Shard {
+struct TcpState {
     ready_head: u32,
     ready_tail: u32,
     event_head: u32,
@@ -174,7 +174,7 @@ pub(crate) struct Tcp {
     listener_buckets: Table<u32>,
     wheel: Wheel,
     pub(crate) time_waits: TimeWaits,
-    shard: Table<Shard>,
+    state: Table<TcpState>,
     replies: Table<Reply>,
     keys: Keys,
     fast_open_cache: FastOpenCache,
@@ -221,7 +221,7 @@ impl Tcp {
             + Table::<u32>::bytes_needed(accept::LISTENER_BUCKETS)
             + Wheel::bytes_needed(config.connections)
             + TimeWaits::bytes_needed(config.time_wait_records)
-            + Table::<Shard>::bytes_needed(1)
+            + Table::<TcpState>::bytes_needed(1)
             + Table::<Reply>::bytes_needed(reply::CAPACITY as usize)
             + FastOpenCache::bytes_needed()
     }
@@ -263,7 +263,7 @@ impl Tcp {
             listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
             wheel: Wheel::create(carver, config.connections)?,
             time_waits: TimeWaits::create(carver, config.time_wait_records)?,
-            shard: carver.table(1)?,
+            state: carver.table(1)?,
             replies: carver.table(reply::CAPACITY as usize)?,
             keys: Keys::new(&config.secret),
             fast_open_cache: FastOpenCache::create(carver)?,
@@ -277,7 +277,7 @@ impl Tcp {
             tcp.keys.set_fast_open_key(key);
         }
         if carver.is_fresh() {
-            tcp.shard[0] = Shard {
+            tcp.state[0] = TcpState {
                 ready_head: NONE,
                 ready_tail: NONE,
                 event_head: NONE,
@@ -387,14 +387,14 @@ impl Tcp {
     }
 
     fn next_generation(&mut self) -> u32 {
-        let shard = &mut self.shard[0];
-        shard.next_generation = shard.next_generation.wrapping_add(1).max(1);
-        shard.next_generation
+        let state = &mut self.state[0];
+        state.next_generation = state.next_generation.wrapping_add(1).max(1);
+        state.next_generation
     }
 
     /// A pseudo-random number that needs no secrecy (xorshift64*).
     fn random(&mut self) -> u64 {
-        let state = &mut self.shard[0].random;
+        let state = &mut self.state[0].random;
         *state ^= *state >> 12;
         *state ^= *state << 25;
         *state ^= *state >> 27;
@@ -410,9 +410,9 @@ impl Tcp {
         }
         pcb.set(flag::ON_READY);
         pcb.ready_next = NONE;
-        let tail = std::mem::replace(&mut self.shard[0].ready_tail, index);
+        let tail = std::mem::replace(&mut self.state[0].ready_tail, index);
         if tail == NONE {
-            self.shard[0].ready_head = index;
+            self.state[0].ready_head = index;
         } else {
             self.pcbs[tail].ready_next = index;
         }
@@ -421,16 +421,16 @@ impl Tcp {
     /// Takes the next connection off the ready list.
     #[inline]
     fn next_ready(&mut self) -> Option<u32> {
-        let index = self.shard[0].ready_head;
+        let index = self.state[0].ready_head;
         if index == NONE {
             return None;
         }
         let pcb = &mut self.pcbs[index];
         pcb.clear(flag::ON_READY);
         let next = std::mem::replace(&mut pcb.ready_next, NONE);
-        self.shard[0].ready_head = next;
+        self.state[0].ready_head = next;
         if next == NONE {
-            self.shard[0].ready_tail = NONE;
+            self.state[0].ready_tail = NONE;
         }
         Some(index)
     }
@@ -438,10 +438,10 @@ impl Tcp {
     /// Whether any connection waits for a transmission round.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        let shard = &self.shard[0];
-        shard.ready_head != NONE
-            || shard.reply_head != shard.reply_tail
-            || !shard.loopback.is_empty()
+        let state = &self.state[0];
+        state.ready_head != NONE
+            || state.reply_head != state.reply_tail
+            || !state.loopback.is_empty()
             || self.memory_is_back()
     }
 
@@ -481,9 +481,9 @@ impl Tcp {
 
     fn push_event(&mut self, entry: u32) {
         *self.event_link(entry) = NONE;
-        let tail = std::mem::replace(&mut self.shard[0].event_tail, entry);
+        let tail = std::mem::replace(&mut self.state[0].event_tail, entry);
         if tail == NONE {
-            self.shard[0].event_head = entry;
+            self.state[0].event_head = entry;
         } else {
             *self.event_link(tail) = entry;
         }
@@ -492,7 +492,7 @@ impl Tcp {
     /// The next connection or listener whose readiness may have changed, with the changes.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<(Event, Change)> {
-        if self.shard[0].event_head == NONE {
+        if self.state[0].event_head == NONE {
             None
         } else {
             self.take_event()
@@ -501,14 +501,14 @@ impl Tcp {
 
     fn take_event(&mut self) -> Option<(Event, Change)> {
         loop {
-            let entry = self.shard[0].event_head;
+            let entry = self.state[0].event_head;
             if entry == NONE {
                 return None;
             }
             let next = std::mem::replace(self.event_link(entry), NONE);
-            self.shard[0].event_head = next;
+            self.state[0].event_head = next;
             if next == NONE {
-                self.shard[0].event_tail = NONE;
+                self.state[0].event_tail = NONE;
             }
             if entry & Self::LISTENER_EVENT != 0 {
                 let index = entry & !Self::LISTENER_EVENT;

@@ -38,7 +38,7 @@ impl From<TransmitError> for Stopped {
 impl Tcp {
     /// Lets every connection with segments to send do so.
     pub(crate) fn poll_transmit(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
-        if self.shard[0].deferred_head != NONE {
+        if self.state[0].deferred_head != NONE {
             self.sweep_deferred_free(out);
         }
         if self.memory_is_back() {
@@ -47,7 +47,7 @@ impl Tcp {
         self.transmit_replies(cx, out);
         let mut refused = 0;
         let mut first_refused = NONE;
-        while refused < MOST_REFUSED && self.shard[0].ready_head != first_refused {
+        while refused < MOST_REFUSED && self.state[0].ready_head != first_refused {
             let Some(index) = self.next_ready() else {
                 return;
             };

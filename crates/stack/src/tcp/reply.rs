@@ -83,18 +83,18 @@ impl Reply {
 
 impl Tcp {
     fn push_reply(&mut self, cx: &mut Context<'_>, reply: Reply) {
-        let shard = &mut self.shard[0];
-        if shard.reply_tail.wrapping_sub(shard.reply_head) >= CAPACITY {
+        let state = &mut self.state[0];
+        if state.reply_tail.wrapping_sub(state.reply_head) >= CAPACITY {
             cx.counters.link_full += 1;
-            shard.reply_head = shard.reply_head.wrapping_add(1);
+            state.reply_head = state.reply_head.wrapping_add(1);
         }
         self.queue_reply(reply);
     }
 
     fn queue_reply(&mut self, reply: Reply) {
-        let shard = &mut self.shard[0];
-        let slot = shard.reply_tail % CAPACITY;
-        shard.reply_tail = shard.reply_tail.wrapping_add(1);
+        let state = &mut self.state[0];
+        let slot = state.reply_tail % CAPACITY;
+        state.reply_tail = state.reply_tail.wrapping_add(1);
         self.replies[slot as usize] = reply;
     }
 
@@ -170,7 +170,7 @@ impl Tcp {
                 reply.scale = super::syn::window_scale(self.largest_receive_buffer(&settings)) + 1;
             }
         }
-        self.shard[0].cookie_sent_at = cx.now;
+        self.state[0].cookie_sent_at = cx.now;
         cx.counters.tcp_syn_cookies_sent += 1;
         self.push_reply(cx, reply);
     }
@@ -179,12 +179,12 @@ impl Tcp {
     /// the others.
     pub(super) fn transmit_replies(&mut self, cx: &mut Context<'_>, out: &mut dyn Transmitter) {
         let mut refused = 0;
-        let end = self.shard[0].reply_tail;
+        let end = self.state[0].reply_tail;
         let mut steps = Steps::along(CAPACITY);
-        while self.shard[0].reply_head != end && refused < MOST_REFUSED {
+        while self.state[0].reply_head != end && refused < MOST_REFUSED {
             steps.count();
-            let reply = self.replies[(self.shard[0].reply_head % CAPACITY) as usize];
-            self.shard[0].reply_head = self.shard[0].reply_head.wrapping_add(1);
+            let reply = self.replies[(self.state[0].reply_head % CAPACITY) as usize];
+            self.state[0].reply_head = self.state[0].reply_head.wrapping_add(1);
             match cx.ip.path(cx.now, reply.tuple.remote) {
                 PathState::Ready(path) => match self.transmit_reply(cx, &reply, &path, out) {
                     Err(TransmitError::Full) => {
