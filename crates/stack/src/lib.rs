@@ -35,7 +35,7 @@ pub use counters::{Counters, DemuxCounters, Work};
 pub use demux::{DemuxStrategy, MAX_FLOWS};
 pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
-    Change, CommonSettings, CongestionState, ConnectionId, Details, Event, Info, ListenerId, Placement,
+    Change, CommonSettings, CongestionState, ConnectionId, Details, DirectReceive, Event, Info, ListenerId,
     Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption, Timer, TimerKind,
 };
 pub use tcp::{Damaged, EarlyData, EarlyDataFailure, MOST_WHOLE, NetworkReport, State};
@@ -116,16 +116,16 @@ impl Stack {
         self.handle_frame_into(now, frame, None);
     }
 
-    /// Handles a frame from the link. In-order data of the connection in `placement` go straight
-    /// into its buffer.
+    /// Handles a frame from the link. In-order data of the connection in `direct_receive` go
+    /// straight into its buffer.
     pub fn handle_frame_into(
         &mut self,
         now: Instant,
         frame: &Received<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) {
         // A stack without a kernel beside it leaves no frame to others.
-        self.handle_frame_beside(now, frame, placement, &mut |_| ToKernel::Gone);
+        self.handle_frame_beside(now, frame, direct_receive, &mut |_| ToKernel::Gone);
     }
 
     /// Handles a frame from the link for a stack [beside the kernel's](Config::beside_kernel).
@@ -139,14 +139,14 @@ impl Stack {
         &mut self,
         now: Instant,
         frame: &Received<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
         kernel: &mut dyn FnMut(&Received<'_>) -> ToKernel,
     ) {
         let ingress = self.ip.receive(now, frame, &mut self.counters[0]);
         match ingress {
             Ingress::Tcp(packet) => {
                 let (tcp, mut cx) = self.split(now);
-                if !tcp.segment_arrives(&mut cx, &packet, placement) {
+                if !tcp.segment_arrives(&mut cx, &packet, direct_receive) {
                     self.hand_over(frame, kernel);
                 }
             }

@@ -31,8 +31,8 @@ use std::sync::Arc;
 use toehold_link::{Link, NeighborChange, Received, Watch};
 use toehold_shm::Channels;
 use toehold_stack::{
-    Change, ConnectionId, Event, FourTuple, Instant, LOOK_AHEAD, Placement, SocketError, SocketOption, Stack,
-    ToKernel,
+    Change, ConnectionId, DirectReceive, Event, FourTuple, Instant, LOOK_AHEAD, SocketError, SocketOption,
+    Stack, ToKernel,
 };
 
 use self::due::Wakeup;
@@ -158,7 +158,7 @@ impl Shard {
     /// Hands a burst of frames to the stack; data for `placement` go straight
     /// into its buffer. Returns how many frames there were.
     #[inline]
-    pub fn receive(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
+    pub fn receive(&mut self, placement: Option<&mut DirectReceive<'_>>) -> usize {
         self.received_at = self.now;
         self.unread = 0;
         match placement {
@@ -173,7 +173,7 @@ impl Shard {
     /// No more frames than the program's buffer will probably hold: what is
     /// beyond has to be copied twice.
     #[inline]
-    fn receive_into(&mut self, placement: &mut Placement<'_>) -> usize {
+    fn receive_into(&mut self, placement: &mut DirectReceive<'_>) -> usize {
         let mut frames = 0;
         loop {
             let room = placement.buffer.len() - placement.filled;
@@ -192,7 +192,7 @@ impl Shard {
     }
 
     #[inline]
-    fn receive_burst(&mut self, budget: usize, placement: Option<&mut Placement<'_>>) -> usize {
+    fn receive_burst(&mut self, budget: usize, placement: Option<&mut DirectReceive<'_>>) -> usize {
         if self.stack.connections() >= MANY_CONNECTIONS {
             self.receive_foreseen(budget, placement)
         } else {
@@ -203,7 +203,7 @@ impl Shard {
     /// With more connections than a processor's caches hold it is their memory that segments
     /// wait for: that of several is fetched before the first one is handled.
     #[inline(never)]
-    fn receive_foreseen(&mut self, budget: usize, mut placement: Option<&mut Placement<'_>>) -> usize {
+    fn receive_foreseen(&mut self, budget: usize, mut placement: Option<&mut DirectReceive<'_>>) -> usize {
         let mut frames = 0;
         while frames < budget {
             let expected = LOOK_AHEAD.min(budget - frames);
@@ -231,7 +231,7 @@ impl Shard {
     }
 
     #[inline]
-    fn take_burst(&mut self, budget: usize, mut placement: Option<&mut Placement<'_>>) -> usize {
+    fn take_burst(&mut self, budget: usize, mut placement: Option<&mut DirectReceive<'_>>) -> usize {
         let Self {
             stack,
             link,
@@ -361,7 +361,7 @@ impl Shard {
     }
 
     /// A round without waiting, for callers that never wait.
-    pub fn poll_once(&mut self, placement: Option<&mut Placement<'_>>) -> usize {
+    pub fn poll_once(&mut self, placement: Option<&mut DirectReceive<'_>>) -> usize {
         self.tick();
         let frames = self.receive(placement);
         if self.housekeeping_due() {

@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::time::Instant;
 
 use toehold_node::{Direction, Operation, Shard, Subscription};
-use toehold_stack::{ConnectionId, Event, Placement, ReceiveFlags};
+use toehold_stack::{ConnectionId, DirectReceive, Event, ReceiveFlags};
 
 use super::connection::Connection;
 use super::operations::must_wait;
@@ -97,7 +97,7 @@ impl Operation for Rest<'_, '_> {
         let Some(buffer) = self.left.first_mut() else {
             return shard.receive(None);
         };
-        let mut placement = Placement {
+        let mut placement = DirectReceive {
             connection: self.id,
             buffer,
             filled: 0,

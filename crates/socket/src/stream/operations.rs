@@ -2,7 +2,7 @@
 
 use toehold_node::{Operation, Shard, Subscription, interrupts};
 use toehold_stack::{
-    ConnectionId, Event, MOST_WHOLE, Placement, ReceiveFlags, SendFlags, SocketError, State,
+    ConnectionId, DirectReceive, Event, MOST_WHOLE, ReceiveFlags, SendFlags, SocketError, State,
 };
 
 /// A stream waits while nothing can be done, while it is being connected, and while another
@@ -95,7 +95,7 @@ impl Operation for Receive<'_> {
         if self.flags != ReceiveFlags::default() {
             return shard.receive(None);
         }
-        let mut placement = Placement {
+        let mut placement = DirectReceive {
             connection: self.id,
             buffer: self.buffer,
             filled: self.placed,

@@ -400,7 +400,7 @@ pub enum Shutdown {
 /// The buffer of a waiting program, into which in-order bytes of its connection go straight from
 /// the link.
 #[derive(Debug)]
-pub struct Placement<'a> {
+pub struct DirectReceive<'a> {
     /// The connection for which the program waits.
     pub connection: ConnectionId,
     /// The program's buffer.

@@ -5,7 +5,7 @@ use toehold_wire::tcp::{Flags, Seq};
 use super::memory::room_of;
 use super::segment::{Data, Segment};
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
-use crate::socket::{Change, Placement, SocketError, setting};
+use crate::socket::{Change, DirectReceive, SocketError, setting};
 use crate::time::Instant;
 use core::time::Duration;
 use toehold_shm::NONE;
@@ -29,7 +29,7 @@ impl Tcp {
         cx: &mut Context<'_>,
         index: u32,
         segment: &Segment<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) {
         if !self.pcbs[index].state().may_receive() {
             self.data_after_fin(cx, index, segment);
@@ -66,7 +66,7 @@ impl Tcp {
         if had_gap && fresh.offset == 0 {
             self.note_overlap(cx, index, fresh.start, fresh.start + fresh.len as u32);
         }
-        let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, placement);
+        let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, direct_receive);
         let mut fin = fresh.fin && taken == fresh.len;
         if had_gap {
             fin |= self.join_ranges(index);
@@ -146,17 +146,17 @@ impl Tcp {
         index: u32,
         payload: &Data<'_>,
         fresh: &Fresh,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) -> (usize, bool) {
         let pcb = &mut self.pcbs[index];
         let Fresh { offset, len, .. } = *fresh;
         pcb.rcv_mss = pcb.rcv_mss.max(len.min(pcb.mss.into()) as u16);
         let mut direct = 0;
-        if let Some(placement) = placement.filter(|p| places(pcb, p, index)) {
-            let room = &mut placement.buffer[placement.filled..];
+        if let Some(direct_receive) = direct_receive.filter(|p| places(pcb, p, index)) {
+            let room = &mut direct_receive.buffer[direct_receive.filled..];
             let wanted = len.min(room.len());
             direct = payload.copy_to(offset, &mut room[..wanted]);
-            placement.filled += direct;
+            direct_receive.filled += direct;
         }
         let mut taken = direct;
         if direct < len {
@@ -268,9 +268,9 @@ impl Tcp {
 
 /// Whether a connection's bytes may go straight into a program's buffer.
 #[inline]
-fn places(pcb: &Pcb, placement: &Placement<'_>, index: u32) -> bool {
-    placement.connection.index == index
-        && placement.connection.generation == pcb.generation
+fn places(pcb: &Pcb, direct_receive: &DirectReceive<'_>, index: u32) -> bool {
+    direct_receive.connection.index == index
+        && direct_receive.connection.generation == pcb.generation
         && pcb.receive_queue.is_empty()
         && pcb.ranges == NONE
         && pcb.urgent_state == urgent_state::NONE

@@ -8,7 +8,7 @@ use super::segment::{Refusal, Segment};
 use super::time_wait::Flow;
 use super::{Context, State, Tcp, flag};
 use crate::ip::{IcmpErrorKind, TcpPacket};
-use crate::socket::{Change, Placement, SocketError, Tuning, family};
+use crate::socket::{Change, DirectReceive, SocketError, Tuning, family};
 use crate::tuple::FourTuple;
 
 impl Tcp {
@@ -31,11 +31,11 @@ impl Tcp {
         &mut self,
         cx: &mut Context<'_>,
         packet: &TcpPacket<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) -> bool {
         // By reference: a segment is large, and parsed in place.
         match &Segment::parse(packet) {
-            Ok(segment) => return self.segment_input(cx, segment, placement),
+            Ok(segment) => return self.segment_input(cx, segment, direct_receive),
             Err(Refusal::Malformed) => cx.counters.drop_malformed += 1,
             Err(Refusal::Checksum) => cx.counters.drop_checksum += 1,
         }
@@ -47,7 +47,7 @@ impl Tcp {
         &mut self,
         cx: &mut Context<'_>,
         segment: &Segment<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) -> bool {
         let found = self.find_flow(&segment.tuple);
         if let Some(Flow::Connection(index)) = found {
@@ -58,9 +58,9 @@ impl Tcp {
             }
             self.count_in(cx.now, index, segment.payload.len());
             if self.predicts(index, segment) {
-                self.predicted_input(cx, index, segment, placement);
+                self.predicted_input(cx, index, segment, direct_receive);
             } else {
-                self.connection_input(cx, index, segment, placement);
+                self.connection_input(cx, index, segment, direct_receive);
             }
         } else if let Some(Flow::TimeWait(number)) = found {
             return self.time_wait_input(cx, number, segment);
@@ -102,12 +102,12 @@ impl Tcp {
         cx: &mut Context<'_>,
         index: u32,
         segment: &Segment<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) {
         if self.pcbs[index].state() == State::SynSent {
             self.syn_sent_input(cx, index, segment);
         } else if self.acceptable(cx, index, segment) {
-            self.synchronized_input(cx, index, segment, placement);
+            self.synchronized_input(cx, index, segment, direct_receive);
         }
         let pcb = &self.pcbs[index];
         if pcb.has(flag::ACK_NOW | flag::RESET | flag::SYN_PENDING) {
@@ -123,7 +123,7 @@ impl Tcp {
         cx: &mut Context<'_>,
         index: u32,
         segment: &Segment<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) {
         //= RFC 9293 §3.10.7.4 (fifth, check the ACK field: off, drop)
         if !segment.has(Flags::ACK) {
@@ -147,7 +147,7 @@ impl Tcp {
             self.urgent_input(index, segment);
         }
         if !segment.payload.is_empty() || segment.has(Flags::FIN) {
-            self.data_input(cx, index, segment, placement);
+            self.data_input(cx, index, segment, direct_receive);
         }
     }
 

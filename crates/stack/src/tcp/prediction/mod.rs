@@ -13,7 +13,7 @@ use super::data::Fresh;
 use super::pcb::Repair;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
-use crate::socket::{Change, Placement, setting};
+use crate::socket::{Change, DirectReceive, setting};
 use crate::time::Instant;
 
 /// A connection with one of these flags takes the general path.
@@ -42,7 +42,7 @@ impl Tcp {
         cx: &mut Context<'_>,
         index: u32,
         segment: &Segment<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) {
         #[cfg(test)]
         {
@@ -60,7 +60,7 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         pcb.remember_timestamp(cx.now, segment);
         if !segment.payload.is_empty() {
-            self.predicted_data(cx, index, segment, placement);
+            self.predicted_data(cx, index, segment, direct_receive);
         }
         let pcb = &self.pcbs[index];
         if pcb.has(flag::ACK_NOW) || pcb.unsent() > 0 {
@@ -95,7 +95,7 @@ impl Tcp {
         cx: &mut Context<'_>,
         index: u32,
         segment: &Segment<'_>,
-        placement: Option<&mut Placement<'_>>,
+        direct_receive: Option<&mut DirectReceive<'_>>,
     ) {
         let fresh = Fresh {
             start: segment.seq,
@@ -103,7 +103,7 @@ impl Tcp {
             len: segment.payload.len(),
             fin: false,
         };
-        let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, placement);
+        let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, direct_receive);
         self.schedule_ack(cx.now, index, taken as u32, false);
         if !direct {
             self.mark_event(index, Change::DATA);

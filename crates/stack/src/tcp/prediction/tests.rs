@@ -9,7 +9,7 @@ use toehold_link::{Capabilities, Received, Transmit, TransmitError, Transmitter}
 use toehold_shm::{Carver, Gather, Region};
 use zerocopy::IntoBytes;
 
-use crate::{Config, ConnectionId, Instant, Placement, ReceiveFlags, SendFlags, Settings, Stack};
+use crate::{Config, ConnectionId, DirectReceive, Instant, ReceiveFlags, SendFlags, Settings, Stack};
 
 /// A captured frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,14 +121,18 @@ impl Pair {
         };
         let placed = self.twins.each_mut().map(|twin| {
             let mut buffer = vec![0; into];
-            let mut placement = Placement {
+            let mut direct_receive = DirectReceive {
                 connection: self.ids[0],
                 buffer: &mut buffer,
                 filled: 0,
             };
             let received = received(&frame);
-            twin.handle_frame_into(self.now, &received, Some(&mut placement).filter(|_| into > 0));
-            let filled = placement.filled;
+            twin.handle_frame_into(
+                self.now,
+                &received,
+                Some(&mut direct_receive).filter(|_| into > 0),
+            );
+            let filled = direct_receive.filled;
             (filled, buffer)
         });
         assert_eq!(placed[0], placed[1], "what was placed");
