@@ -85,8 +85,8 @@ enum Engine {
 #[derive(Debug, Subcommand)]
 enum Forward {
     /// The engine process of an uplink or a device; started by their commands only.
-    #[command(name = nodes::forward::NAME, hide = true)]
-    Forward(nodes::forward::Arguments),
+    #[command(name = nodes::bridge_engine::NAME, hide = true)]
+    Forward(nodes::bridge_engine::Arguments),
 }
 
 /// The command line of one set of commands, which describe themselves in [`Arguments`].
@@ -133,7 +133,7 @@ fn main() -> ExitCode {
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),
         Command::Device(arguments) => nodes::device::run(arguments),
-        Command::Forward(Forward::Forward(arguments)) => nodes::forward::run(arguments),
+        Command::Forward(Forward::Forward(arguments)) => nodes::bridge_engine::run(arguments),
         Command::Down(arguments) => nodes::down::run(&arguments),
         Command::Ps(arguments) => nodes::ps::run(&arguments),
         Command::Placement(arguments) => nodes::placement::run(&arguments),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn command_parsed_alone_answers_as_among_all() {
-        for name in ["run", nodes::engine::NAME, nodes::forward::NAME] {
+        for name in ["run", nodes::engine::NAME, nodes::bridge_engine::NAME] {
             for rest in ["--help", "-h", "--no-such-option", "--mtu=x", ""] {
                 let line = ["toehold", name, rest].map(OsString::from);
                 let line = &line[..if rest.is_empty() { 2 } else { 3 }];

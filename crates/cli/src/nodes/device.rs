@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::access::Access;
-use super::forward::{self, Ends, Hosts, Memory, Start};
+use super::bridge_engine::{self, Ends, Hosts, Memory, Start};
 use super::settings::{Chosen, OfDevices};
 
 /// Create a kernel interface, on the fabric or connected directly to other hosts
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         hosts: arguments.hosts,
         memory: arguments.memory,
     };
-    forward::start(
+    bridge_engine::start(
         arguments.start,
         &arguments.interface,
         &ends,

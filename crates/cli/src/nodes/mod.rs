@@ -1,11 +1,11 @@
 //! Commands about running nodes, with a file for each. This file has the shared parts.
 
 mod access;
+pub(crate) mod bridge_engine;
 pub(crate) mod capture;
 pub(crate) mod device;
 pub(crate) mod down;
 pub(crate) mod engine;
-pub(crate) mod forward;
 mod forwarding;
 pub(crate) mod placement;
 pub(crate) mod ps;

@@ -12,7 +12,7 @@ use toehold_node::engine::{Engine, Launch, Lifetime, Seat};
 use toehold_node::fabric::{Fabric, NodeRecord};
 
 use super::settings::Settings;
-use super::{Within, address, engine, forward, table};
+use super::{Within, address, bridge_engine, engine, table};
 use crate::json;
 use crate::side;
 
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     if let Some(interface) = arguments.uplink.as_deref().filter(|_| !failed) {
         let mtu = arguments.settings.0.mtu;
-        match forward::onto(interface, &arguments.within, mtu, arguments.log.clone()) {
+        match bridge_engine::onto(interface, &arguments.within, mtu, arguments.log.clone()) {
             Ok(uplink) => records.extend(uplink),
             Err(error) => {
                 failed = true;

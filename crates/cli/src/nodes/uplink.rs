@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 
 use super::access::Access;
-use super::forward::{self, Ends, Hosts, Memory, Start};
+use super::bridge_engine::{self, Ends, Hosts, Memory, Start};
 use super::settings::{Chosen, OfGateways};
 
 /// Join the fabric with other fabrics, or with an Ethernet
@@ -93,5 +93,5 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         hosts,
         memory,
     };
-    forward::start(start, &name, &ends, settings.settings)
+    bridge_engine::start(start, &name, &ends, settings.settings)
 }
