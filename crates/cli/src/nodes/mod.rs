@@ -6,7 +6,6 @@ pub(crate) mod capture;
 pub(crate) mod device;
 pub(crate) mod down;
 pub(crate) mod engine;
-mod forwarding;
 pub(crate) mod placement;
 pub(crate) mod ps;
 pub(crate) mod run;
@@ -17,6 +16,7 @@ pub(crate) mod table;
 mod unaccelerated;
 pub(crate) mod up;
 pub(crate) mod uplink;
+mod uplink_status;
 
 use std::time::Duration;
 

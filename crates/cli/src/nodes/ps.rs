@@ -10,7 +10,7 @@ use serde::Serialize;
 use toehold_node::control::{Connection, ControlError, NodeStatus};
 use toehold_node::fabric::{self, Fabric, NodeRecord, Role};
 
-use super::{address, forwarding, short, table, unaccelerated};
+use super::{address, short, table, unaccelerated, uplink_status};
 use crate::json;
 
 /// The longest time for the status of a node.
@@ -154,7 +154,7 @@ fn show(lines: &[Line], wide: table::Wide) -> std::io::Result<()> {
         for remark in line.status.iter().flat_map(unaccelerated::remarks) {
             writeln!(std::io::stdout(), "{}: {remark}", line.node.name)?;
         }
-        for warning in line.status.iter().flat_map(forwarding::warnings) {
+        for warning in line.status.iter().flat_map(uplink_status::warnings) {
             eprintln!("toehold: {}: {warning}", line.node.name);
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use toehold_node::control::{Connection, Counter, NodeStatus};
 use toehold_node::fabric::Role;
 
-use super::{Within, bytes, forwarding, positive_span, short, table, unaccelerated};
+use super::{Within, bytes, positive_span, short, table, unaccelerated, uplink_status};
 use crate::json;
 
 /// Show a node's status and counters
@@ -187,7 +187,7 @@ fn summary(report: &Report) -> String {
         .cpu
         .map_or_else(String::new, |cpu| format!(", {:.1} % of a core now", cpu * 100.0));
     if node.role != Role::Node {
-        return forwarding::summary(&report.status, &cpu);
+        return uplink_status::summary(&report.status, &cpu);
     }
     let mut text = format!(
         "{}: {}, {}, {}, MTU {}\n",
@@ -227,7 +227,7 @@ fn summary(report: &Report) -> String {
     if let Some(kernel) = &stack.kernel {
         let _ = writeln!(text, "beside the kernel, over {kernel}");
     }
-    for warning in forwarding::warnings(&report.status) {
+    for warning in uplink_status::warnings(&report.status) {
         let _ = writeln!(text, "{warning}");
     }
     for remark in unaccelerated::remarks(&report.status) {
