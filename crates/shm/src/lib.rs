@@ -60,9 +60,9 @@ mod prefetch;
 mod process;
 mod region;
 pub mod ring;
-mod slab;
 #[cfg(not(any(loom, miri)))]
-mod slice;
+mod sched_slice;
+mod slab;
 mod slot;
 mod steps;
 #[cfg(not(any(loom, miri)))]
@@ -103,9 +103,9 @@ pub use prefetch::{prefetch, prefetch_all};
 #[cfg(not(loom))]
 pub use process::{PerProcess, Process, begin_apart, inherit_nothing, inherit_signal_mask, note_fork};
 pub use region::{Access, Region, RegionError};
-pub use slab::Slab;
 #[cfg(not(any(loom, miri)))]
-pub use slice::ask_for_short_slices;
+pub use sched_slice::ask_for_short_slices;
+pub use slab::Slab;
 pub use slot::{Slot, Used};
 pub use steps::Steps;
 #[cfg(not(any(loom, miri)))]
