@@ -45,7 +45,6 @@ mod clock;
 mod copy;
 pub mod direct;
 mod doorbell;
-mod equal;
 mod futex;
 mod gather;
 #[cfg(not(loom))]
@@ -62,6 +61,7 @@ mod region;
 pub mod ring;
 #[cfg(not(any(loom, miri)))]
 mod sched_slice;
+mod simd_match;
 mod slab;
 mod slot;
 mod steps;
@@ -86,7 +86,6 @@ pub use channel::{Channels, Lane, LaneLock};
 #[cfg(not(loom))]
 pub use clock::monotonic_ns;
 pub use doorbell::Doorbell;
-pub use equal::equal;
 pub use gather::{Gather, MAX_PARTS};
 #[cfg(not(loom))]
 pub use inheritance::Change;
@@ -105,6 +104,7 @@ pub use process::{PerProcess, Process, begin_apart, inherit_nothing, inherit_sig
 pub use region::{Access, Region, RegionError};
 #[cfg(not(any(loom, miri)))]
 pub use sched_slice::ask_for_short_slices;
+pub use simd_match::equal;
 pub use slab::Slab;
 pub use slot::{Slot, Used};
 pub use steps::Steps;
