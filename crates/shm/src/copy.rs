@@ -150,7 +150,7 @@ pub(crate) unsafe fn copy_away(from: &[u8], to: *mut u8) {
     #[cfg(not(any(loom, miri)))]
     if from.len() >= LONG {
         // SAFETY: demanded of the caller.
-        return unsafe { crate::stream::copy(from, to) };
+        return unsafe { crate::copy_policy::copy(from, to) };
     }
     // SAFETY: demanded of the caller; no reference to the place exists, so the two are apart.
     unsafe { copy(from.as_ptr(), to, from.len()) };

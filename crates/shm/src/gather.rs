@@ -149,7 +149,7 @@ impl<'a> Gather<'a> {
 
     #[cfg(not(any(loom, miri)))]
     fn copy_long_away(&self, into: &mut [u8]) {
-        use crate::stream::{Way, in_faster_way, stream_racing};
+        use crate::copy_policy::{Way, in_faster_way, stream_racing};
         assert!(into.len() >= self.len, "there is room for {}", into.len());
         in_faster_way(self.len, |way| {
             let mut to = into.as_mut_ptr();

@@ -43,6 +43,8 @@ mod channel;
 #[cfg(not(loom))]
 mod clock;
 mod copy;
+#[cfg(not(any(loom, miri)))]
+mod copy_policy;
 pub mod direct;
 mod doorbell;
 mod futex;
@@ -65,8 +67,6 @@ mod simd_match;
 mod slab;
 mod slot;
 mod steps;
-#[cfg(not(any(loom, miri)))]
-mod stream;
 mod table;
 mod tape;
 #[cfg(all(test, not(loom)))]
@@ -85,6 +85,8 @@ pub use channel::{Bounds, Direction, LANE_BLOCKS, LaneState, Left, Moved};
 pub use channel::{Channels, Lane, LaneLock};
 #[cfg(not(loom))]
 pub use clock::monotonic_ns;
+#[cfg(not(any(loom, miri)))]
+pub use copy_policy::{Choice, Way, copy_past_caches};
 pub use doorbell::Doorbell;
 pub use gather::{Gather, MAX_PARTS};
 #[cfg(not(loom))]
@@ -108,8 +110,6 @@ pub use simd_match::equal;
 pub use slab::Slab;
 pub use slot::{Slot, Used};
 pub use steps::Steps;
-#[cfg(not(any(loom, miri)))]
-pub use stream::{Choice, Way, copy_past_caches};
 pub use table::Table;
 #[cfg(not(loom))]
 pub use tape::{Label, Tape, TapeReader};
