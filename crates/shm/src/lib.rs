@@ -39,6 +39,7 @@ mod arena;
 mod byte_queue;
 mod carve;
 mod cell;
+mod chain_guard;
 mod channel;
 #[cfg(not(loom))]
 mod clock;
@@ -66,7 +67,6 @@ mod sched_slice;
 mod simd_match;
 mod slab;
 mod slot;
-mod steps;
 mod table;
 mod tape;
 #[cfg(all(test, not(loom)))]
@@ -80,6 +80,7 @@ pub use arena::{ArenaId, Arenas};
 pub use byte_queue::ByteQueue;
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
+pub use chain_guard::Steps;
 pub use channel::{Bounds, Direction, LANE_BLOCKS, LaneState, Left, Moved};
 #[cfg(not(loom))]
 pub use channel::{Channels, Lane, LaneLock};
@@ -109,7 +110,6 @@ pub use sched_slice::ask_for_short_slices;
 pub use simd_match::equal;
 pub use slab::Slab;
 pub use slot::{Slot, Used};
-pub use steps::Steps;
 pub use table::Table;
 #[cfg(not(loom))]
 pub use tape::{Label, Tape, TapeReader};
