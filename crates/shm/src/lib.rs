@@ -37,6 +37,7 @@
 mod aes;
 mod arena;
 mod byte_queue;
+mod capture_ring;
 mod carve;
 mod cell;
 mod chain_guard;
@@ -68,7 +69,6 @@ mod simd_match;
 mod slab;
 mod slot;
 mod table;
-mod tape;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod vectors;
@@ -78,6 +78,8 @@ mod words;
 pub use aes::{AES_KEYS, AES_MESSAGE, AesHash};
 pub use arena::{ArenaId, Arenas};
 pub use byte_queue::ByteQueue;
+#[cfg(not(loom))]
+pub use capture_ring::{Label, Tape, TapeReader};
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
 pub use chain_guard::Steps;
@@ -111,8 +113,6 @@ pub use simd_match::equal;
 pub use slab::Slab;
 pub use slot::{Slot, Used};
 pub use table::Table;
-#[cfg(not(loom))]
-pub use tape::{Label, Tape, TapeReader};
 pub use vectors::{Vectors, with_vectors};
 #[cfg(not(loom))]
 pub use words::{Word, Words};
