@@ -136,6 +136,16 @@ impl<'a> Call<'a> {
         Call { fds, files, kernels }
     }
 
+    /// Whether the node has to be driven for some of them.
+    fn is_leased(&self) -> bool {
+        let is_leased = |file: &Arc<File>| match &file.kind {
+            Kind::Stream(stream) => !stream.inner.is_direct(),
+            Kind::Listener(listener) => !listener.inner.is_leaseless(),
+            _ => true,
+        };
+        self.files.iter().flatten().any(is_leased)
+    }
+
     /// Whether a number has become something else meanwhile, or nothing.
     fn has_changed(&self) -> bool {
         let is_same = |(fd, file): (&pollfd, &Option<Arc<File>>)| {
@@ -353,8 +363,8 @@ pub(crate) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<Tol
         }
         if !driven {
             driven = true;
-            // Something may have arrived that nobody has looked at.
-            if node::drive() {
+            // Something may have arrived that no thread has looked at.
+            if call.is_leased() && node::drive() {
                 continue;
             }
         }

@@ -4,25 +4,26 @@
 //! wake-up is lost, and no timer is needed to hide one. It wakes now and then to see whether the
 //! node is still there.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
+
 pub use toehold_shm::direct::end_own_sleep;
-use toehold_shm::direct::{ArmError, ThreadNumber, WaiterNumber, Woken};
+use toehold_shm::direct::{ArmError, Sleep, ThreadNumber, WaiterNumber, Woken};
 use toehold_stack::Instant;
 
 use super::Direct;
 use super::bank::Bank;
 use super::counts::Count;
+use super::ear::{Ear, LOOK_AGAIN};
 use crate::shards::Shards;
 use crate::wait::{Beside, Gone, SpinBudget, sleep_on};
 use crate::{clock, interrupts};
 
 /// How long a thread sleeps before it looks whether the node's engine is there.
 const SLICE: Duration = Duration::from_millis(500);
-
-/// How long a thread sleeps at once on descriptors of the kernel without one that peers ring.
-const NAP: Duration = Duration::from_millis(1);
 
 /// What a thread waits for.
 pub trait WaitTarget {
@@ -63,6 +64,8 @@ pub struct Bed<'a> {
     pub rings: Rings,
     /// Descriptors of the kernel that end the sleep as well.
     pub beside: &'a [Beside<'a>],
+    /// What the waiter hears with while it sleeps on descriptors.
+    pub ear: Option<&'a Ear>,
 }
 
 /// What rings a waiter.
@@ -126,33 +129,69 @@ impl Shards {
             }
             let slice = now + SLICE;
             let until = clock::earlier(deadline, Some(slice)).unwrap_or(slice);
-            let interruptible = sleep.interruptible();
-            if interrupts::is_pending() {
-                return Ok(Waited::Interrupted);
-            }
-            if !bed.beside.is_empty() {
-                let nap = clock::earlier(Some(until), Some(now + NAP)).unwrap_or(until);
-                let [] = sleep_on([], bed.beside, Some(nap.since(now)));
-                if Beside::any(bed.beside) {
-                    return Ok(Waited::Beside);
-                }
-            }
-            let woken = match bed.beside {
-                [] if bed.rings == Rings::Bank => sleep.wait_for_bank(Some(until.0)),
-                [] => sleep.wait(Some(until.0)),
-                _ => Woken::TimedOut,
-            };
-            drop(interruptible);
-            drop(sleep);
             direct.count(Count::Sleeps, 1);
-            match woken {
-                Woken::Rung if target.is_ready() => return Ok(Waited::Ready),
-                _ if interrupts::is_pending() => return Ok(Waited::Interrupted),
-                Woken::TimedOut => self.get(0).check_engine()?,
-                Woken::Rung | Woken::Interrupted => {}
+            let woken = match bed.beside {
+                [] => sleep_on_word(&sleep, bed.rings, until),
+                _ => Some(self.sleep_on_descriptors(&bed, until.since(now))?),
+            };
+            drop(sleep);
+            let is_ready = target.is_ready();
+            let waited = match woken {
+                Some(Woken::Rung) if is_ready => return Ok(Waited::Ready),
+                _ if Beside::any(bed.beside) => Waited::Beside,
+                None => Waited::Interrupted,
+                _ if interrupts::is_pending() => Waited::Interrupted,
+                Some(Woken::TimedOut) => {
+                    self.get(0).check_engine()?;
+                    continue;
+                }
+                _ => continue,
+            };
+            if is_ready {
+                // It is for another thread that sleeps on the waiter.
+                direct.waiters().ring(waiter);
             }
+            return Ok(waited);
         }
     }
+}
+
+impl Shards {
+    /// Sleeps on the descriptors beside, and on the ear. If not all banks are heard, not for long.
+    fn sleep_on_descriptors(&self, bed: &Bed<'_>, longest: Duration) -> Result<Woken, Gone> {
+        let engine = self.get(0).engine();
+        let Some(ear) = bed.ear else {
+            let [] = sleep_on([], bed.beside, Some(longest.min(LOOK_AGAIN)));
+            return Ok(Woken::Rung);
+        };
+        let hears_all = bed.banks.iter().fold(true, |all, bank| ear.listen(bank) && all);
+        let longest = if hears_all {
+            longest
+        } else {
+            longest.min(LOOK_AGAIN)
+        };
+        let own = [ear.as_fd(), engine.unwrap_or(ear.as_fd())];
+        let found = sleep_on(own, bed.beside, Some(longest));
+        if !found[0].is_empty() {
+            ear.silence();
+        }
+        if engine.is_some() && found[1].intersects(PollFlags::HUP | PollFlags::ERR) {
+            self.get(0).check_engine()?;
+        }
+        Ok(Woken::Rung)
+    }
+}
+
+/// Sleeps on futex words. `None`: a signal has come before.
+fn sleep_on_word(sleep: &Sleep<'_>, rings: Rings, until: Instant) -> Option<Woken> {
+    let _interruptible = sleep.interruptible();
+    if interrupts::is_pending() {
+        return None;
+    }
+    Some(match rings {
+        Rings::Bank => sleep.wait_for_bank(Some(until.0)),
+        Rings::Any => sleep.wait(Some(until.0)),
+    })
 }
 
 impl Direct {

@@ -54,6 +54,17 @@ impl<'f> Beside<'f> {
         self.found.get()
     }
 
+    /// The descriptor once more, of which nothing was found.
+    #[must_use]
+    pub fn again(&self) -> Beside<'f> {
+        Beside::new(self.descriptor, self.events)
+    }
+
+    /// Takes over what another look at the descriptor has found.
+    pub fn take_over(&self, other: &Beside<'_>) {
+        self.found.set(other.found.get());
+    }
+
     /// Forgets what was found.
     pub fn forget(beside: &[Beside<'_>]) {
         beside.iter().for_each(|one| one.found.set(PollFlags::empty()));

@@ -1,6 +1,7 @@
 //! How a thread rests, and how the last one to drive leaves the shard to those
 //! who rest.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use toehold_shm::{LeaseGuard, Rest};
@@ -258,6 +259,11 @@ impl ShardHandle {
                 return Ok(());
             }
         }
+    }
+
+    /// Becomes readable when the engine is gone, if that is another process.
+    pub(crate) fn engine(&self) -> Option<BorrowedFd<'_>> {
+        self.attachment.as_ref().map(Attachment::engine)
     }
 
     /// Fails if the engine is gone; tells everybody else so.

@@ -134,7 +134,7 @@ impl Epoll {
         let mut has_kernels = with_kernels && self.has_kernels.load(SeqCst);
         let mut taken = Events::with_capacity(events.len().min(MOST));
         // The kernel's descriptors are looked at before anybody waits.
-        let mut span = if has_kernels {
+        let mut span = if has_kernels && self.is_kernels_turn() {
             Some(Duration::ZERO)
         } else {
             timeout

@@ -118,7 +118,8 @@ impl Listener {
     pub(crate) fn has_some(&self) -> Outcome<bool> {
         let readiness = || self.inner.readiness().map_err(Errno::from);
         // It may have arrived, and nobody has looked at it.
-        Ok(readiness()?.readable || (node::drive() && readiness()?.readable))
+        let drives = || !self.inner.is_leaseless() && node::drive();
+        Ok(readiness()?.readable || (drives() && readiness()?.readable))
     }
 
     /// Whether the node's is that of a life that is over.

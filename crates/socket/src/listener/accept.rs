@@ -127,6 +127,7 @@ impl TcpListener {
                 waiter: None,
                 rings: Rings::Any,
                 beside: &[],
+                ear: None,
             };
             match shards.wait_directly(direct, &mut target, bed, spin, None) {
                 Ok(Waited::Interrupted) => return Err(would_block()),

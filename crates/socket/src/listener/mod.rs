@@ -315,6 +315,11 @@ impl TcpListener {
         })
     }
 
+    /// Whether no call on the listener has to drive the node to find connections.
+    pub fn is_leaseless(&self) -> bool {
+        self.listener.leaseless().is_some()
+    }
+
     /// How many connections wait to be accepted, as far as what has arrived was looked at.
     ///
     /// # Errors

@@ -5,22 +5,21 @@
 //! the leases, and its waiter's bell ends the sleep like a descriptor of the kernel's.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
-use toehold_node::direct::{Bed, Direct, Rings, WaitError, WaitTarget, Waited as WaitedDirectly};
-use toehold_node::{Beside, Shards};
+use toehold_node::direct::{Bed, Direct, LOOK_AGAIN, Rings, WaitError, WaitTarget, Waited as WaitedDirectly};
+use toehold_node::{Beside, Shards, interrupts};
 
 use super::direct::DirectSet;
 use super::registry::Kind;
 use super::set::DIRECT;
 use super::{Events, Poll, Seen, Waited};
 use crate::error::gone;
-
-/// How long a thread sleeps at once for shards and for what is watched without them.
-const NAP: Duration = Duration::from_millis(1);
 
 impl Poll {
     /// Waits for what is watched in shards alone.
@@ -107,7 +106,7 @@ impl Poll {
                 });
             }
             let waited = match has_leased {
-                true => self.wait_for_both(direct_set, (shards, direct), events, (left, beside))?,
+                true => self.wait_for_both(direct_set, direct, events, (left, beside))?,
                 false => self.wait_leaseless(direct_set, (shards, direct), (left, beside))?,
             };
             if let Some(waited) = waited {
@@ -129,6 +128,7 @@ impl Poll {
             waiter: Some(set.waiter()),
             rings: Rings::Any,
             beside,
+            ear: if beside.is_empty() { None } else { set.ear(direct) },
         };
         let deadline = left.map(|left| toehold_stack::Instant(toehold_shm::monotonic_ns()) + left);
         let mut target = set.target(direct, &banks);
@@ -146,30 +146,47 @@ impl Poll {
     fn wait_for_both(
         &self,
         set: &DirectSet,
-        (shards, direct): (&Shards, &Direct),
+        direct: &Direct,
         events: &mut Events,
         (left, beside): (Option<Duration>, &[Beside<'_>]),
     ) -> io::Result<Option<Waited>> {
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
         let banks = set.banks();
+        let ear = set.ear(direct);
+        let hears_all = ear.is_some_and(|ear| banks.iter().fold(true, |all, bank| ear.listen(bank) && all));
         let signals = banks.iter().map(|bank| &bank.signals);
         let _sleep = direct.waiters().begin_sleep(set.waiter(), thread, signals);
         let mut target = set.target(direct, &banks);
         if target.arm(thread, set.waiter()).map_err(|_| Errno::NOBUFS)? {
             return Ok(None);
         }
-        let _ = shards;
+        let mut all = Vec::with_capacity(beside.len() + 1);
+        all.extend(beside.iter().map(Beside::again));
+        all.extend(ear.map(|ear| Beside::new(ear.as_fd(), PollFlags::IN)));
         let used = self.registry.set.used.load(Relaxed);
-        let is_whole = left.is_some_and(|left| left <= NAP);
-        let nap = left.map_or(NAP, |left| left.min(NAP));
-        match self.wait_once(used, events, (Some(nap), beside))? {
+        let longest = if hears_all {
+            left
+        } else {
+            Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)))
+        };
+        let is_whole = longest == left;
+        let seen = self.wait_once(used, events, (longest, &all))?;
+        for (one, found) in beside.iter().zip(&all) {
+            one.take_over(found);
+        }
+        if let Some(ear) = ear
+            && all.last().is_some_and(|last| !last.found().is_empty())
+        {
+            ear.silence();
+        }
+        match seen {
             Some(Seen::Sockets) => {
                 self.spend(events)?;
                 Ok(Some(Waited::Sockets))
             }
-            Some(Seen::Beside) => Ok(Some(Waited::Beside)),
-            None if is_whole || toehold_node::interrupts::is_pending() => Ok(Some(Waited::TimedOut)),
-            None | Some(Seen::Changed) => Ok(None),
+            Some(Seen::Beside) if Beside::any(beside) => Ok(Some(Waited::Beside)),
+            None if is_whole || interrupts::is_pending() => Ok(Some(Waited::TimedOut)),
+            None | Some(Seen::Beside | Seen::Changed) => Ok(None),
         }
     }
 }

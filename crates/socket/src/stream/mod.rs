@@ -278,6 +278,12 @@ impl TcpStream {
         self.connection.description()
     }
 
+    /// Whether the connection carries its bytes over memory alone: no call on it drives the node.
+    #[inline]
+    pub fn is_direct(&self) -> bool {
+        matches!(*self.connection, Connected::Direct(_))
+    }
+
     pub(crate) fn connected(&self) -> &Arc<Connected> {
         &self.connection
     }

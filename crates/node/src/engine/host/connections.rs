@@ -40,6 +40,14 @@ struct Holders {
 #[derive(Debug, Default)]
 struct Bells(Vec<Doorbell>);
 
+/// What is let go of once all is closed that it stood for: the descriptors first, and then the
+/// bells. A process that hears them finds nothing left.
+#[derive(Debug)]
+pub(super) struct Closed {
+    _gone: Vec<Gone>,
+    _bells: Bells,
+}
+
 impl Drop for Bells {
     fn drop(&mut self) {
         self.0.iter().for_each(Doorbell::ring);
@@ -118,7 +126,8 @@ impl Connections {
     pub(super) fn await_closing(&self, bell: Doorbell) {
         let mut holders = self.holders();
         if holders.gone.is_empty() && self.caring.try_lock().is_ok() {
-            return bell.ring();
+            drop(holders);
+            return self.release(Vec::new(), Bells(vec![bell]));
         }
         holders.bells.0.push(bell);
         self.bell().ring();
@@ -180,7 +189,7 @@ impl Connections {
     fn care(&self) -> Result<(), wait::Gone> {
         let _caring = self.caring.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = self.dead().clone();
-        let (gone, _bells) = {
+        let (gone, bells) = {
             let mut holders = self.holders();
             (
                 std::mem::take(&mut holders.gone),
@@ -190,6 +199,7 @@ impl Connections {
         let numbers: Vec<u32> = gone.iter().map(|gone| gone.number).collect();
         let wake_sleeper = self.wake_sleeper.swap(false, Acquire);
         if dead.is_empty() && gone.is_empty() && !wake_sleeper {
+            self.release(gone, bells);
             return Ok(());
         }
         // The first shard last: a listener's port is free when it is closed there.
@@ -215,9 +225,23 @@ impl Connections {
         self.dead().retain(|process| !dead.contains(process));
         numbers.iter().for_each(|&holder| self.ports.release(holder));
         self.holders().freed.extend(numbers);
-        // Before the bells: who hears them finds nothing left.
-        drop(gone);
+        self.release(gone, bells);
         Ok(())
+    }
+
+    /// Lets go of holders, and rings bells, once their direct connections are closed, too.
+    fn release(&self, gone: Vec<Gone>, bells: Bells) {
+        if gone.is_empty() && bells.0.is_empty() {
+            return;
+        }
+        let closed = Closed {
+            _gone: gone,
+            _bells: bells,
+        };
+        match &self.direct {
+            Some(direct) => direct.release_when_closed(closed),
+            None => drop(closed),
+        }
     }
 
     /// Does what has come up in every shard, until nothing is left.

@@ -16,11 +16,11 @@ mod source;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 use toehold_node::Shards;
-use toehold_node::direct::{Bank, Direct, WaitTarget};
+use toehold_node::direct::{Bank, Direct, Ear, WaitTarget};
 use toehold_shm::Process;
 use toehold_shm::direct::{ArmError, ThreadNumber, WaiterKind, WaiterNumber, Waiters};
 
@@ -35,6 +35,8 @@ pub(super) struct DirectSet {
     /// The process that has the waiter.
     process: u32,
     state: Mutex<State>,
+    /// What threads hear with that wait for descriptors of the kernel, too.
+    ear: OnceLock<Ear>,
     /// Of the directory, when the listeners were last looked up.
     epoch: AtomicU64,
 }
@@ -111,6 +113,7 @@ impl DirectSet {
             waiters,
             process: Process::this().map_or(0, Process::number),
             state: Mutex::default(),
+            ear: OnceLock::new(),
             epoch: AtomicU64::new(0),
         }))
     }
@@ -121,6 +124,17 @@ impl DirectSet {
 
     pub(super) fn waiter(&self) -> WaiterNumber {
         self.waiter
+    }
+
+    /// What a thread hears with that waits for descriptors of the kernel, too. `None`: this
+    /// process has no descriptors left.
+    pub(super) fn ear(&self, direct: &Direct) -> Option<&Ear> {
+        if self.ear.get().is_none() {
+            let ear = Ear::open(direct, self.waiter)?;
+            self.waiters.set_on_descriptor(self.waiter, true);
+            let _ = self.ear.set(ear);
+        }
+        self.ear.get()
     }
 
     /// Whether something is registered.

@@ -167,6 +167,7 @@ impl DirectConnection {
             waiter: None,
             rings: Rings::Bank,
             beside: &[],
+            ear: None,
         };
         let waited = call
             .shards

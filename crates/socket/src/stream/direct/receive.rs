@@ -72,6 +72,12 @@ impl DirectConnection {
                 Take::Peek => least,
             };
             if is_at_mark || !self.wait_for_bytes(call, missing as u64, until)? {
+                // What there is counts, though it is less than the call wants.
+                let rest = match look(call, self).readable > 0 && !is_at_mark {
+                    true => self.receive_now(call, left, take).unwrap_or(0),
+                    false => 0,
+                };
+                let received = if take == Take::Peek { received.max(rest) } else { received + rest };
                 return match received {
                     0 => Err(would_block()),
                     received => Ok(received),

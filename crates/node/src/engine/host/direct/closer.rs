@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use toehold_shm::direct::{ConnectionId, Record, ThreadNumber};
 
+use super::super::connections::Closed;
 use super::upkeep::Upkeep;
 use super::{Banks, ENGINE};
 use crate::direct::{Bank, Closing, close, free_if_over};
@@ -21,6 +22,14 @@ const REAPS: usize = 256;
 /// When to look again at ends whose other sides are still to be closed: at first, and after many
 /// looks in vain.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// What the thread is asked for.
+#[derive(Debug)]
+pub(super) enum Request {
+    Do(Task),
+    /// Lets go of it once all that was asked for before is done.
+    Release(Closed),
+}
 
 /// What is to be done with an end.
 #[derive(Debug)]
@@ -46,7 +55,7 @@ pub(super) enum What {
 
 #[derive(Debug, Default)]
 struct Queue {
-    tasks: VecDeque<Task>,
+    requests: VecDeque<Request>,
     is_over: bool,
 }
 
@@ -91,19 +100,23 @@ impl Closer {
     }
 
     pub(super) fn push(&self, task: Task) {
-        self.lock().tasks.push_back(task);
+        self.ask(Request::Do(task));
+    }
+
+    fn ask(&self, request: Request) {
+        self.lock().requests.push_back(request);
         self.changed.notify_one();
     }
 
-    /// The next task; `None` after a while without one. The error is the end.
-    fn next(&self, again: Duration) -> Result<Option<Task>, ()> {
+    /// The next request; `None` after a while without one. The error is the end.
+    fn next(&self, again: Duration) -> Result<Option<Request>, ()> {
         let mut queue = self.lock();
         loop {
             if queue.is_over {
                 return Err(());
             }
-            if let Some(task) = queue.tasks.pop_front() {
-                return Ok(Some(task));
+            if let Some(request) = queue.requests.pop_front() {
+                return Ok(Some(request));
             }
             let timeout = if self.awaits_nothing() { AGAIN[1] } else { again };
             let waited = self.changed.wait_timeout(queue, timeout);
@@ -122,13 +135,14 @@ impl Banks {
         let mut again = AGAIN[0];
         let mut upkeep = Upkeep::default();
         let mut upkeep_at = Instant::now() + AGAIN[1];
-        while let Ok(task) = self.closer.next(again) {
+        while let Ok(request) = self.closer.next(again) {
             if Instant::now() >= upkeep_at {
                 self.keep_up(&mut upkeep);
                 upkeep_at = Instant::now() + AGAIN[1];
             }
-            match task {
-                Some(task) => {
+            match request {
+                Some(Request::Release(closed)) => drop(closed),
+                Some(Request::Do(task)) => {
                     self.carry_out(task);
                     again = AGAIN[0];
                 }
@@ -139,6 +153,11 @@ impl Banks {
                 }
             }
         }
+    }
+
+    /// Lets go of holders once the thread has closed what it was asked to close by now.
+    pub(in crate::engine::host) fn release_when_closed(&self, closed: Closed) {
+        self.closer.ask(Request::Release(closed));
     }
 
     pub(super) fn thread(&self) -> ThreadNumber {
