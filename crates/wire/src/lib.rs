@@ -11,7 +11,7 @@
 //! [`ipv4::View::new`], [`ipv6::View::new`] and [`ipv6::walk`],
 //! [`icmpv4::View::new`], [`icmpv6::View::new`], [`ndisc::Message::parse`],
 //! [`quote::Quote::v4`] and [`quote::Quote::v6`], [`udp::View::new`],
-//! [`tcp::View::new`] and [`tcp::Options::parse`].
+//! [`tcp::View::new`] and [`tcp::Options::parse`], [`rmpp::Packet::parse`].
 //!
 //! A SYN from end to end:
 //!
@@ -76,6 +76,7 @@ pub mod mld;
 pub mod ndisc;
 pub mod protocol;
 pub mod quote;
+pub mod rmpp;
 pub mod tcp;
 pub mod udp;
 
