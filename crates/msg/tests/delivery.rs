@@ -77,7 +77,7 @@ fn messages_within_a_host_arrive_once_in_order() {
 }
 
 #[test]
-fn messages_over_fair_network_arrive_without_repetition() {
+fn messages_over_fair_network_arrive_once_in_order() {
     for_each_seed(40, |seed| exchange(seed, Weather::FAIR, small));
 }
 

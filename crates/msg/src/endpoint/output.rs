@@ -99,8 +99,9 @@ impl EndpointState {
 
     fn next_packet(&mut self, id: FlowId) -> Option<NextPacket> {
         let flow = self.flows.get_mut(id).filter(|flow| !flow.is_gone())?;
-        if flow.window.has_room(flow.sent.under_way())
-            && let Some((seq, body)) = flow.sent.next_lost()
+        // The oldest packet holds up all others, so it goes whatever the window has.
+        if let Some((seq, body)) = flow.sent.next_lost()
+            && (seq == flow.sent.first() || flow.window.has_room(flow.sent.under_way()))
         {
             return Some(NextPacket::Repeated(seq, body));
         }

@@ -245,6 +245,11 @@ impl World {
         std::iter::from_fn(|| self.hosts[number].state.next_completion()).collect()
     }
 
+    /// Loses all packets under way.
+    pub fn drop_flights(&mut self) {
+        self.flights.clear();
+    }
+
     /// The packets under way, for tests that change them.
     pub fn packets(&self) -> Vec<(usize, Mac, Vec<u8>)> {
         let flights = self.flights.iter();

@@ -121,6 +121,35 @@ impl Book {
         self.receives.insert(context, expected);
     }
 
+    /// Posts a receive unless its peer has gone.
+    pub fn try_post(&mut self, world: &mut World, host: usize, selector: Selector, len: u64) {
+        let flow = selector.source.map(|source| FlowId::from_bits(source.0));
+        if flow.is_none_or(|flow| world.hosts[host].state.peer(flow).is_some()) {
+            let context = self.context();
+            let owner = &mut world.hosts[host];
+            let buffer = owner.memory.buffer(vec![0; len as usize]);
+            let posted = owner
+                .state
+                .post(world.now, selector, buffer, context, &mut owner.memory);
+            if posted.is_ok() {
+                let order = context;
+                let expected = Expected {
+                    host,
+                    order,
+                    selector,
+                    buffer,
+                };
+                self.receives.insert(context, expected);
+            }
+        }
+    }
+
+    /// Forgets the operations of a host that has died.
+    pub fn abandon(&mut self, host: usize) {
+        self.sends.retain(|_, send| send.host != host);
+        self.receives.retain(|_, receive| receive.host != host);
+    }
+
     /// Takes a host's completions and checks each.
     pub fn collect(&mut self, world: &mut World, host: usize) {
         for completion in world.completions(host) {
@@ -203,12 +232,13 @@ impl Book {
             self.sends.is_empty() && self.receives.is_empty(),
             "operations without an end"
         );
+        let failed = (self.failed_sends, self.failed_receives);
+        assert_eq!(failed, (0, 0), "{:?}", self.last_errors);
         assert!(
             self.messages.is_empty(),
-            "{} messages were lost",
-            self.messages.len()
+            "messages {:x?} were lost",
+            self.messages
         );
-        assert_eq!((self.failed_sends, self.failed_receives), (0, 0));
     }
 
     pub fn is_settled(&self) -> bool {
