@@ -97,7 +97,7 @@ fn restart_in_each_phase_within_a_host_ends_each_operation_once() {
 
 #[test]
 fn restart_in_each_phase_over_network_ends_each_operation_once() {
-    for after in (0..steps(2, Weather::FAIR)).step_by(9) {
+    for after in (0..steps(2, Weather::FAIR)).step_by(5) {
         restart_after(2, Weather::FAIR, after);
     }
 }

@@ -1,6 +1,6 @@
 //! Endpoints in one thread under virtual time, over a link that loses, repeats and
 //! reorders. A run follows from its seed alone. `TOEHOLD_SEED=n` runs one seed.
-#![allow(dead_code, unreachable_pub)] // each test program uses a part
+#![allow(dead_code, unreachable_pub, unused_imports)] // each test program uses a part
 
 mod memory;
 mod random;
@@ -250,11 +250,22 @@ impl World {
         self.flights.clear();
     }
 
-    /// The packets under way, for tests that change them.
+    /// The next packet under way from a host.
+    pub fn next_packet(&self, from: usize) -> Option<&[u8]> {
+        let flights = self.flights.iter().map(|Reverse(flight)| flight);
+        let next = flights
+            .filter(|flight| flight.2 == from)
+            .min_by_key(|flight| flight.1)?;
+        Some(&next.4)
+    }
+
+    /// The packets under way, the next one first.
     pub fn packets(&self) -> Vec<(usize, Mac, Vec<u8>)> {
-        let flights = self.flights.iter();
+        let mut flights: Vec<_> = self.flights.iter().map(|Reverse(flight)| flight).collect();
+        flights.sort();
+        let flights = flights.into_iter();
         flights
-            .map(|Reverse((_, _, from, to, packet))| (*from, *to, packet.clone()))
+            .map(|(_, _, from, to, packet)| (*from, *to, packet.clone()))
             .collect()
     }
 }

@@ -241,6 +241,11 @@ impl Book {
         );
     }
 
+    /// Number of messages that were received.
+    pub fn received(&self) -> u64 {
+        self.received.len() as u64
+    }
+
     pub fn is_settled(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty()
     }
