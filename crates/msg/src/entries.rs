@@ -5,14 +5,14 @@ use core::marker::PhantomData;
 
 /// The name of an entry of [`Entries`]: its place, and which of the place's entries it is.
 ///
-/// A name outlives its entry and then leads nowhere, so a peer may hold one as a token.
-pub struct EntryId<T> {
+/// `K` tells kinds of entries apart. A name outlives its entry and then leads nowhere, so a peer may hold one as a token.
+pub struct EntryId<K> {
     index: u32,
     generation: u32,
-    kind: PhantomData<fn() -> T>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<T> EntryId<T> {
+impl<K> EntryId<K> {
     const fn new(index: u32, generation: u32) -> Self {
         Self {
             index,
@@ -40,23 +40,23 @@ impl<T> EntryId<T> {
     }
 }
 
-impl<T> Clone for EntryId<T> {
+impl<K> Clone for EntryId<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for EntryId<T> {}
+impl<K> Copy for EntryId<K> {}
 
-impl<T> PartialEq for EntryId<T> {
+impl<K> PartialEq for EntryId<K> {
     fn eq(&self, other: &Self) -> bool {
         self.to_bits() == other.to_bits()
     }
 }
 
-impl<T> Eq for EntryId<T> {}
+impl<K> Eq for EntryId<K> {}
 
-impl<T> fmt::Debug for EntryId<T> {
+impl<K> fmt::Debug for EntryId<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index, self.generation)
     }
@@ -68,24 +68,26 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A table of at most so many entries. Its memory grows with use and is not given back.
+/// A table of at most so many entries, whose names have kind `K`. Its memory grows with use and is not given back.
 ///
 /// Slabs of the shared-memory crate have no generations. This table is the place that
 /// changes when the state moves into a region.
 #[derive(Debug)]
-pub(crate) struct Entries<T> {
+pub(crate) struct Entries<K, T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     capacity: u32,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<T> Entries<T> {
+impl<K, T> Entries<K, T> {
     /// Creates an empty table with a bound.
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
             capacity,
+            kind: PhantomData,
         }
     }
 
@@ -100,7 +102,7 @@ impl<T> Entries<T> {
     }
 
     /// Adds an entry. Returns `None` if the table is full.
-    pub(crate) fn insert(&mut self, value: T) -> Option<EntryId<T>> {
+    pub(crate) fn insert(&mut self, value: T) -> Option<EntryId<K>> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.value = Some(value);
@@ -116,7 +118,7 @@ impl<T> Entries<T> {
     }
 
     /// Takes an entry out.
-    pub(crate) fn remove(&mut self, id: EntryId<T>) -> Option<T> {
+    pub(crate) fn remove(&mut self, id: EntryId<K>) -> Option<T> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation != id.generation {
             return None;
@@ -128,26 +130,26 @@ impl<T> Entries<T> {
     }
 
     /// The entry with this name, if it is still there.
-    pub(crate) fn get(&self, id: EntryId<T>) -> Option<&T> {
+    pub(crate) fn get(&self, id: EntryId<K>) -> Option<&T> {
         let slot = self.slots.get(id.index as usize)?;
         slot.value.as_ref().filter(|_| slot.generation == id.generation)
     }
 
     /// The entry with this name, to be changed.
-    pub(crate) fn get_mut(&mut self, id: EntryId<T>) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, id: EntryId<K>) -> Option<&mut T> {
         let slot = self.slots.get_mut(id.index as usize)?;
         slot.value.as_mut().filter(|_| slot.generation == id.generation)
     }
 
     /// The name of the entry at a place, if one is there.
-    pub(crate) fn at(&self, index: u32) -> Option<EntryId<T>> {
+    pub(crate) fn at(&self, index: u32) -> Option<EntryId<K>> {
         let slot = self.slots.get(index as usize)?;
         slot.value.as_ref()?;
         Some(EntryId::new(index, slot.generation))
     }
 
     /// The names of all entries, by place.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId<T>> + '_ {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId<K>> + '_ {
         (0..self.slots.len() as u32).filter_map(|index| self.at(index))
     }
 }
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn full_table_refuses_and_reused_place_has_another_name() {
-        let mut entries = Entries::new(2);
+        let mut entries = Entries::<(), _>::new(2);
         let first = entries.insert('a').unwrap();
         let second = entries.insert('b').unwrap();
         assert_eq!(entries.insert('c'), None);
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn foreign_number_names_no_entry() {
-        let mut entries = Entries::new(2);
+        let mut entries = Entries::<(), _>::new(2);
         entries.insert(()).unwrap();
         for bits in [1, u64::MAX, 1 << 32, u64::from(u32::MAX)] {
             assert_eq!(entries.get(EntryId::from_bits(bits)), None);

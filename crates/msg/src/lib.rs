@@ -17,10 +17,12 @@ mod entries;
 mod links;
 pub mod matching;
 mod moment;
+mod names;
 mod payload;
 mod rmpp;
 
 pub use counters::MessageCounters;
 pub use entries::EntryId;
 pub use moment::Moment;
-pub use rmpp::flow::{FlowPath, MessageFlow};
+pub use names::{FlowId, FlowKind, ReceiveId, ReceiveKind, SendId, SendKind};
+pub use rmpp::flow::FlowPath;

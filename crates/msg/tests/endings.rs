@@ -3,9 +3,9 @@
 mod simulator;
 
 use simulator::{Book, LENGTHS, Weather, World, for_each_seed};
+use toehold_msg::FlowId;
 use toehold_msg::endpoint::{
-    CompletionError, ConnectError, EndpointConfig, FlowId, OutgoingMessage, PacketOrigin, ProgramBuffer,
-    SubmitError,
+    CompletionError, ConnectError, EndpointConfig, OutgoingMessage, PacketOrigin, ProgramBuffer, SubmitError,
 };
 use toehold_msg::matching::{Selector, SourceId};
 use toehold_msg::{FlowPath, Moment};

@@ -3,8 +3,9 @@
 mod simulator;
 
 use simulator::{Book, Weather, World, for_each_seed};
+use toehold_msg::FlowId;
 use toehold_msg::endpoint::{
-    CompletionError, EndpointConfig, FlowId, OutgoingMessage, PostError, ProgramBuffer, SubmitError,
+    CompletionError, EndpointConfig, OutgoingMessage, PostError, ProgramBuffer, SubmitError,
 };
 use toehold_msg::matching::{Selector, SourceId};
 use toehold_msg::{FlowPath, Moment};

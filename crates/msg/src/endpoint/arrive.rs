@@ -2,9 +2,10 @@
 
 use super::entry::{MessageBytes, MessageStage, SHORT_LEN};
 use super::input::Offence;
-use super::{EndpointState, FlowId, MessageId, ProgramMemory, source};
+use super::{EndpointState, ProgramMemory, source};
 use crate::matching::TagEnvelope;
 use crate::moment::Moment;
+use crate::names::{FlowId, MessageId};
 use crate::rmpp::credit::units;
 use toehold_wire::rmpp::{Packet, PacketFlags};
 

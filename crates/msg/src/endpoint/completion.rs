@@ -1,6 +1,6 @@
 //! What a program learns of its operations.
 
-use super::FlowId;
+use crate::names::FlowId;
 
 /// The operation that a completion ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

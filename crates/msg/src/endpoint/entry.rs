@@ -1,9 +1,8 @@
 //! The entries of an endpoint's tables.
 
-use super::FlowId;
 use super::completion::{Completion, CompletionError};
-use crate::entries::EntryId;
 use crate::matching::{Selector, TagEnvelope};
+use crate::names::{FlowId, ReceiveId, SendId};
 use crate::payload::StoredBytes;
 
 /// A place in a program's memory. The endpoint only passes it on to [`ProgramMemory`].
@@ -16,13 +15,6 @@ pub struct ProgramBuffer {
     /// Length in bytes.
     pub len: u64,
 }
-
-/// The name of a send.
-pub type SendId = EntryId<SendEntry>;
-/// The name of a posted receive.
-pub type ReceiveId = EntryId<ReceiveEntry>;
-/// The name of a message that has arrived.
-pub(crate) type MessageId = EntryId<MessageEntry>;
 
 /// Bytes of a message that are in its own entry.
 pub(crate) const SHORT_LEN: usize = 64;
@@ -56,7 +48,7 @@ pub(crate) enum SendStage {
 
 /// A send, from its call until its completion is taken.
 #[derive(Debug)]
-pub struct SendEntry {
+pub(crate) struct SendEntry {
     pub(crate) flow: FlowId,
     pub(crate) tag: u64,
     pub(crate) is_tagged: bool,
@@ -88,7 +80,7 @@ pub(crate) enum ReceiveStage {
 
 /// A receive, from its call until its completion is taken.
 #[derive(Debug)]
-pub struct ReceiveEntry {
+pub(crate) struct ReceiveEntry {
     pub(crate) selector: Selector,
     pub(crate) buffer: ProgramBuffer,
     pub(crate) context: u64,

@@ -1,12 +1,10 @@
 //! Ends: of sends, of receives, and of flows.
 
 use super::entry::{MessageBytes, MessageStage, ReceiveStage, SendBytes, SendStage};
-use super::{
-    CompleteEntry, CompletedOperation, Completion, CompletionError, EndpointState, FlowId, MessageId,
-    ReceiveId, SendId, source,
-};
+use super::{CompleteEntry, CompletedOperation, Completion, CompletionError, EndpointState, source};
 use crate::links::ListEnds;
 use crate::moment::Moment;
+use crate::names::{FlowId, MessageId, ReceiveId, SendId};
 use crate::payload::{FillPoint, StoredBytes};
 use crate::rmpp::flow::{Farewell, FlowLife, FlowPath};
 use toehold_wire::Mac;

@@ -1,8 +1,9 @@
 //! Packets from the link.
 
-use super::{EndpointState, FlowId, MOST_RESETS, PacketOrigin, ProgramMemory};
+use super::{EndpointState, MOST_RESETS, PacketOrigin, ProgramMemory};
 use crate::endpoint::CompletionError;
 use crate::moment::Moment;
+use crate::names::FlowId;
 use crate::rmpp::early::{Arrival, MOST_EARLY};
 use crate::rmpp::flow::{Farewell, FlowPath};
 use crate::rmpp::sent::SentBody;

@@ -28,29 +28,25 @@ mod timers;
 
 pub use completion::{CompletedOperation, Completion, CompletionError};
 pub use config::{EndpointConfig, MOST_EAGER_LEN, MOST_INJECT_LEN, MOST_MESSAGE_LEN};
-pub use entry::{ProgramBuffer, ReceiveEntry, ReceiveId, SendEntry, SendId};
+pub use entry::ProgramBuffer;
 pub use post::{ClaimedMessage, PeekedMessage, PostError};
 pub use submit::{OutgoingMessage, SubmitError};
-
-pub(crate) use entry::MessageId;
 
 use crate::counters::MessageCounters;
 use crate::entries::{Entries, EntryId};
 use crate::links::Links;
 use crate::matching::{Matcher, SourceId};
 use crate::moment::Moment;
+use crate::names::{FlowId, FlowKind, MessageKind, ReceiveId, ReceiveKind, SendId, SendKind};
 use crate::payload::PayloadPool;
 use crate::rmpp::credit::{FIRST_GRANT, GrantBudget};
 use crate::rmpp::flow::{FlowPath, MessageFlow};
 use crate::rmpp::sent::SentBody;
 use crate::rmpp::tombstones::Tombstones;
-use entry::MessageEntry;
+use entry::{MessageEntry, ReceiveEntry, SendEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use toehold_wire::Mac;
 use toehold_wire::rmpp::Lives;
-
-/// The name of a flow. It names one pair of lives, and no later one.
-pub type FlowId = EntryId<MessageFlow>;
 
 /// Most RESET packets that wait for the link. Further ones are left out: the peer asks
 /// again.
@@ -115,7 +111,7 @@ enum CompleteEntry {
 pub struct EndpointState {
     config: EndpointConfig,
     own: FlowId,
-    flows: Entries<MessageFlow>,
+    flows: Entries<FlowKind, MessageFlow>,
     /// Flows by address and check. Two lives with one check exclude each other.
     by_check: BTreeMap<(Mac, u32), FlowId>,
     /// Flows that peers began.
@@ -128,9 +124,9 @@ pub struct EndpointState {
     resets: VecDeque<(Mac, u32)>,
 
     matcher: Matcher,
-    sends: Entries<SendEntry>,
-    receives: Entries<ReceiveEntry>,
-    messages: Entries<MessageEntry>,
+    sends: Entries<SendKind, SendEntry>,
+    receives: Entries<ReceiveKind, ReceiveEntry>,
+    messages: Entries<MessageKind, MessageEntry>,
     /// Lists of sends: a flow's waiting and serving ones.
     send_links: Links,
     /// Lists of messages: a flow's pulling and finishing ones.

@@ -2,8 +2,9 @@
 
 use super::entry::{MessageStage, SendStage};
 use super::packets::BuildError;
-use super::{CompletionError, EndpointState, FlowId, MessageId, PacketSink, ProgramMemory, SendId};
+use super::{CompletionError, EndpointState, PacketSink, ProgramMemory};
 use crate::moment::Moment;
+use crate::names::{FlowId, MessageId, SendId};
 use crate::rmpp::credit::units;
 use crate::rmpp::flow::{Farewell, MessageFlow};
 use crate::rmpp::sent::SentBody;

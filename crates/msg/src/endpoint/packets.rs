@@ -1,7 +1,9 @@
 //! Packets built from the state.
 
+use super::entry::SendEntry;
 use super::output::NextPacket;
-use super::{EndpointState, FlowId, PacketSink, ProgramMemory, SendEntry, SendId, SinkFull};
+use super::{EndpointState, PacketSink, ProgramMemory, SinkFull};
+use crate::names::{FlowId, SendId};
 use crate::rmpp::flow::FlowLife;
 use crate::rmpp::sent::SentBody;
 use toehold_wire::Mac;

@@ -1,10 +1,11 @@
 //! Messages and their receives: matching, placing, freeing.
 
 use super::entry::{MessageBytes, MessageEntry, MessageStage, ReceiveStage};
-use super::{EndpointState, FlowId, MessageId, ProgramBuffer, ProgramMemory, ReceiveId, SendId};
+use super::{EndpointState, ProgramBuffer, ProgramMemory};
 use crate::endpoint::CompletionError;
 use crate::matching::TagEnvelope;
 use crate::moment::Moment;
+use crate::names::{FlowId, MessageId, ReceiveId, SendId};
 use crate::payload::FillPoint;
 
 /// Bytes that are copied at a time from a send to a receive of one endpoint.

@@ -1,11 +1,11 @@
 //! Receives: post, cancel, peek, claim, discard.
 
+use super::entry::ReceiveEntry;
 use super::entry::{MessageBytes, MessageStage, ReceiveStage};
-use super::{
-    CompletionError, EndpointState, FlowId, MessageId, ProgramBuffer, ProgramMemory, ReceiveEntry, ReceiveId,
-};
+use super::{CompletionError, EndpointState, ProgramBuffer, ProgramMemory};
 use crate::matching::Selector;
 use crate::moment::Moment;
+use crate::names::{FlowId, MessageId, ReceiveId};
 
 /// A receive was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,9 @@
 
 use super::entry::{MessageBytes, MessageStage, SendStage};
 use super::input::Offence;
-use super::{EndpointState, FlowId, MessageId, ProgramMemory, SendId};
+use super::{EndpointState, ProgramMemory};
 use crate::moment::Moment;
+use crate::names::{FlowId, MessageId, SendId};
 
 /// Bytes that one PULL asks for, at most.
 const PULL_LEN: u64 = 64 << 10;

@@ -1,12 +1,11 @@
 //! Sends, from the program's call to the flow's queue.
 
+use super::entry::SendEntry;
 use super::entry::{MessageBytes, SHORT_LEN, SendBytes, SendStage};
-use super::{
-    EndpointState, FlowId, MOST_INJECT_LEN, MOST_MESSAGE_LEN, ProgramBuffer, ProgramMemory, SendEntry,
-    SendId, source,
-};
+use super::{EndpointState, MOST_INJECT_LEN, MOST_MESSAGE_LEN, ProgramBuffer, ProgramMemory, source};
 use crate::matching::TagEnvelope;
 use crate::moment::Moment;
+use crate::names::{FlowId, SendId};
 use crate::rmpp::flow::{Farewell, FlowPath};
 
 /// A message to be sent.

@@ -1,7 +1,8 @@
 //! Deadlines of flows.
 
-use super::{CompletionError, EndpointState, FlowId};
+use super::{CompletionError, EndpointState};
 use crate::moment::Moment;
+use crate::names::FlowId;
 use toehold_wire::rmpp::MissingRange;
 
 impl EndpointState {

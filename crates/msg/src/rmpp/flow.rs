@@ -6,9 +6,9 @@ use super::early::EarlyFrames;
 use super::round_trip::RoundTrip;
 use super::sent::SentFrames;
 use super::window::CongestionWindow;
-use crate::endpoint::{MessageId, SendId};
 use crate::links::ListEnds;
 use crate::moment::Moment;
+use crate::names::{MessageId, SendId};
 use crate::payload::FillPoint;
 use std::collections::BTreeMap;
 use toehold_wire::Mac;
@@ -67,7 +67,7 @@ pub(crate) enum Farewell {
 
 /// A flow, by which a program names a peer's life.
 #[derive(Debug)]
-pub struct MessageFlow {
+pub(crate) struct MessageFlow {
     pub(crate) peer: Mac,
     pub(crate) path: FlowPath,
     pub(crate) lives: Lives,

@@ -1,7 +1,7 @@
 //! Packets that were sent and are not acknowledged.
 
-use crate::endpoint::SendId;
 use crate::moment::Moment;
+use crate::names::SendId;
 use std::collections::VecDeque;
 use toehold_wire::rmpp::{MissingRange, Seq};
 

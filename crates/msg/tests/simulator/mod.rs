@@ -13,9 +13,8 @@ pub use traffic::{Book, LENGTHS};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use toehold_msg::endpoint::{
-    Completion, EndpointConfig, EndpointState, FlowId, PacketOrigin, PacketSink, SinkFull,
-};
+use toehold_msg::FlowId;
+use toehold_msg::endpoint::{Completion, EndpointConfig, EndpointState, PacketOrigin, PacketSink, SinkFull};
 use toehold_msg::{FlowPath, Moment};
 use toehold_wire::Mac;
 

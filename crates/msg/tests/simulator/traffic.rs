@@ -2,8 +2,9 @@
 
 use super::World;
 use std::collections::{BTreeMap, HashMap};
+use toehold_msg::FlowId;
 use toehold_msg::endpoint::{
-    CompletedOperation, Completion, CompletionError, FlowId, OutgoingMessage, ProgramBuffer, SubmitError,
+    CompletedOperation, Completion, CompletionError, OutgoingMessage, ProgramBuffer, SubmitError,
 };
 use toehold_msg::matching::{Selector, SourceId};
 
