@@ -1,9 +1,12 @@
 //! Models of a site of several tiers: what its caches hit, and what its stations then do.
 //!
 //! The crate is arithmetic on numbers that its caller measured or chose. It knows no clock, no
+//! file and no network. Every loop has a bound, and no input makes it panic.
 //!
 //! - [`cache`]: least-recently-used caches, one level or two, warm or cold.
+//! - [`network`]: closed queueing networks, exactly; one chain of clients or two.
 
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod network;
