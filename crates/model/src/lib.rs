@@ -5,8 +5,13 @@
 //!
 //! - [`cache`]: least-recently-used caches, one level or two, warm or cold.
 //! - [`network`]: closed queueing networks, exactly; one chain of clients or two.
+//! - [`costs`]: what events cost, from measured times. [`sensitivity`]: what each demand does.
+//! - [`accuracy`]: how near predictions are.
 
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 pub mod cache;
+pub mod costs;
 pub mod network;
+pub mod sensitivity;

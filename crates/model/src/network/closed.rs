@@ -163,7 +163,7 @@ impl NetworkSolution {
 /// let site = ClosedNetwork::new(vec![
 ///     ModelStation::servers(0.5e-3, 2),
 ///     ModelStation::queue(0.1e-3),
-///     ModelStation::delay(0.03e-3),
+///     ModelStation::queue(0.03e-3),
 /// ]);
 /// let site = site.unwrap();
 /// assert!((site.solve(2).unwrap().throughput - 3089.75).abs() < 0.01);
