@@ -64,15 +64,34 @@ struct Place {
 fn alike<T: PartialEq + std::fmt::Debug>(connections: u64, scene: impl Fn(&Place) -> T) {
     let kernel = Place::new(None);
     let over_kernel = scene(&kernel);
-    let nodes = Fabrics::new();
-    nodes.succeeds("up server client");
-    let place = Place::new(Some(nodes));
+    let place = Place::on_nodes("up server client");
     let over_nodes = scene(&place);
     assert_eq!(over_nodes, over_kernel, "on nodes, and over the kernel");
     place.check(connections);
 }
 
+/// Runs a scene over the kernel and on nodes with direct connections, and compares the results.
+/// The nodes must have opened at least `connections` direct ones.
+fn alike_directly<T: PartialEq + std::fmt::Debug>(connections: u64, scene: impl Fn(&Place) -> T) {
+    let kernel = Place::new(None);
+    let over_kernel = scene(&kernel);
+    let place = Place::on_nodes("up server client --direct yes");
+    let over_nodes = scene(&place);
+    assert_eq!(over_nodes, over_kernel, "directly, and over the kernel");
+    let fabrics = place.nodes.as_ref().expect("it is on nodes");
+    let opened = |node: &str| counter(&fabrics.json(&format!("stat {node} --json")), "direct_opened");
+    let opened = opened("client") + opened("server");
+    assert!(opened >= connections, "{opened} direct connections");
+}
+
 impl Place {
+    /// The place on nodes that a command starts.
+    fn on_nodes(up: &str) -> Place {
+        let nodes = Fabrics::new();
+        nodes.succeeds(up);
+        Place::new(Some(nodes))
+    }
+
     fn new(nodes: Option<Fabrics>) -> Place {
         let files = tempfile::Builder::new()
             .prefix("toehold-programs-")

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::library::LIBRARY as LIBRARY_PATH;
 use crate::support::{Fabrics, text};
-use crate::{Place, alike, counter, free_port, output};
+use crate::{Place, alike, alike_directly, counter, free_port, output};
 
 /// The output of a script, which must be the same everywhere.
 fn says(place: &Place, script: &str) -> String {
@@ -35,6 +35,30 @@ fn calls_return_results_of_kernel() {
 #[ignore = "needs python3"]
 fn blocking_calls_wait_like_kernel() {
     alike(0, |place| says(place, include_str!("waits.py")));
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn calls_on_direct_connections_return_results_of_kernel() {
+    alike_directly(10, |place| says(place, include_str!("calls.py")));
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn blocking_calls_on_direct_connections_wait_like_kernel() {
+    alike_directly(5, |place| says(place, include_str!("waits.py")));
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn direct_connection_closed_by_last_process_ends_at_once() {
+    alike_directly(5, |place| says(place, include_str!("ended.py")));
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn options_of_direct_connections_return_values_of_kernel() {
+    alike_directly(5, |place| says(place, include_str!("options.py")));
 }
 
 #[test]

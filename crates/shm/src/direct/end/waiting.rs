@@ -189,6 +189,40 @@ impl End<'_> {
         Ok(joined.waiters().count() == 1)
     }
 
+    /// Has the waiters of this end told when there is room again. For a call that has found none,
+    /// while an instance that watches the end was told of room before.
+    ///
+    /// # Errors
+    ///
+    /// If a signal handler has interrupted a call of the same thread.
+    pub fn want_room(&self, thread: ThreadNumber) -> Result<(), Reentered> {
+        let audience = self.arming.audience();
+        if audience == Audience::NONE {
+            return Ok(());
+        }
+        let is_alone = audience.bitmap().is_none() && audience.waiters().count() == 1;
+        let wish = Wish {
+            read: None,
+            edge: false,
+            room: true,
+        };
+        let word = &self.own.state.arm_lock;
+        let journal = self.bank.journal();
+        let begun = journal.begin(thread, self.bank.place(self.id.number), Step::Arm);
+        let locked = lock(word, thread);
+        if locked.is_ok() {
+            self.set_marks(wish, is_alone);
+            unlock_and_fence(word);
+        }
+        journal.end(thread, begun);
+        locked?;
+        self.arming.fence();
+        if self.look().has_room {
+            self.rouse();
+        }
+        Ok(())
+    }
+
     /// Tells a waiter no more of this end.
     ///
     /// # Errors

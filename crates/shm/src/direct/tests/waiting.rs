@@ -282,3 +282,34 @@ fn waiter_that_sleeps_on_a_descriptor_is_rung_by_its_own_way_too() {
     pair.server.waiters.free(waiter);
     assert!(pair.server.waiters.process(waiter).is_none());
 }
+
+/// A program that watches for edges and was told of room is told again after a call has found none.
+#[test]
+fn instance_told_of_room_is_told_again_after_a_call_that_found_none() {
+    let pair = Pair::new();
+    let (client, server) = pair.connect();
+    let waiter = instance(&pair);
+    let thread = pair.server.thread;
+    let edge = Wish { edge: true, ..READ };
+    assert!(server.arm(thread, waiter, edge).unwrap().has_room);
+    let bytes = vec![7; 64 << 10];
+    while server.send(thread, &[IoSlice::new(&bytes)]).is_ok() {}
+    server.want_room(thread).unwrap();
+    assert_eq!(collected(&pair, waiter), [0_u16; 0]);
+    let mut into = vec![0; 16 << 20];
+    let mut buffers = [IoSliceMut::new(&mut into)];
+    let taken = client.receive(pair.client.thread, &mut buffers, Take::Remove, u64::MAX);
+    assert!(taken.unwrap() > 0);
+    assert_eq!(collected(&pair, waiter), [client.id().number]);
+}
+
+#[test]
+fn end_roused_by_its_own_node_sets_the_bits_of_its_waiters() {
+    let pair = Pair::new();
+    let (client, server) = pair.connect();
+    let waiter = instance(&pair);
+    server.arm(pair.server.thread, waiter, READ).unwrap();
+    assert!(server.note(Noted::ReadShut) && !server.note(Noted::ReadShut));
+    server.rouse();
+    assert_eq!(collected(&pair, waiter), [client.id().number]);
+}

@@ -38,10 +38,16 @@ impl DirectConnection {
                 false => Amount::Some,
             };
             match self.attempt(&call, buffers, amount) {
-                Ok(sent) if sent == wanted || !waits => Ok(sent),
-                Ok(sent) => self.send_later(&call, buffers, sent),
+                Ok(sent) if sent == wanted => Ok(sent),
+                Ok(sent) if waits => self.send_later(&call, buffers, sent),
                 Err(Errno::AGAIN) if waits => self.send_later(&call, buffers, 0),
-                Err(error) => Err(error.into()),
+                sent => {
+                    if matches!(sent, Ok(_) | Err(Errno::AGAIN)) {
+                        // Polls tell of room again after that (SOCK_NOSPACE).
+                        call.end.want_room(call.thread).map_err(|_| Errno::AGAIN)?;
+                    }
+                    Ok(sent?)
+                }
             }
         })
     }

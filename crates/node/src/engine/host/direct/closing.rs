@@ -29,12 +29,19 @@ impl Banks {
         for &holder in holders {
             if let Some(end) = descriptions.direct_end(holder) {
                 descriptions.set_direct_end(holder, None);
-                self.close_end(end);
+                let linger = descriptions
+                    .of(holder)
+                    .and_then(|description| description.settings().linger());
+                let what = match linger.is_some_and(|span| span.is_zero()) {
+                    true => What::Reset,
+                    false => What::Close,
+                };
+                self.close_end(end, what);
             }
         }
     }
 
-    fn close_end(&self, end: DirectEnd) {
+    fn close_end(&self, end: DirectEnd, what: What) {
         let DirectEnd {
             slot,
             number,
