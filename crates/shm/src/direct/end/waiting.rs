@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::End;
-use crate::direct::audience::WaiterNumber;
+use crate::direct::audience::{Audience, WaiterNumber};
 use crate::direct::bank::Class;
 use crate::direct::bitmaps;
 use crate::direct::journal::Step;
