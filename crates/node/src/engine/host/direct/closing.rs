@@ -48,7 +48,7 @@ impl Banks {
             generation,
         } = end;
         if let Some(bank) = self.bank(slot) {
-            self.close(&bank, ConnectionId { number, generation }, What::Close);
+            self.close(&bank, ConnectionId { number, generation }, what);
         }
     }
 
