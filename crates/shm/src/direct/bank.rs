@@ -374,6 +374,8 @@ pub(crate) struct StateLine {
     pub(crate) generation: AtomicU64,
     /// Position after the urgent byte that the program has taken last.
     pub(crate) urgent_taken: AtomicU64,
+    /// Position up to which the peer may write, plus 1; 0 if it may write on.
+    pub(crate) read_limit: AtomicU64,
 }
 
 /// One end, as its own node alone sees it.

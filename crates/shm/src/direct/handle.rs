@@ -224,6 +224,12 @@ impl Bank {
         queue.is_some_and(|queue| !queue.is_empty())
     }
 
+    /// Connections that wait in this bank for a listener of this node.
+    pub fn waiting(&self, listener: ListenerId) -> u64 {
+        let queue = self.signals.queue(listener.number);
+        queue.map_or(0, |queue| queue.pending())
+    }
+
     /// Takes a connection from the queue of a listener that was closed, so that it can be
     /// refused: whatever listener its record names.
     pub fn take_any(&self, listener: u16, process: u16) -> Option<ConnectionId> {

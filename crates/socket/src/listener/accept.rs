@@ -55,7 +55,7 @@ impl Listener {
         let Some(id) = self.direct_id(direct) else {
             return 0;
         };
-        let pending: u64 = direct.accepting().iter().map(|bank| bank.pending(id)).sum();
+        let pending: u64 = direct.accepting().iter().map(|bank| bank.waiting(id)).sum();
         u32::try_from(pending).unwrap_or(u32::MAX)
     }
 

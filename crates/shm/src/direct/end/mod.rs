@@ -98,7 +98,7 @@ impl<'a> End<'a> {
             );
             self.arming.begin();
             let state = &self.own.state;
-            for word in [&state.shut, &state.error, &state.urgent_taken] {
+            for word in [&state.shut, &state.error, &state.urgent_taken, &state.read_limit] {
                 word.store(0, Relaxed);
             }
             self.bank.half.set_record(self.id.number, &beginning.record);

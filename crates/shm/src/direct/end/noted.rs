@@ -36,6 +36,22 @@ impl End<'_> {
         self.own.state.shut.load(Acquire) & noted.bit() != 0
     }
 
+    /// Lets the peer send nothing more: this end is shut both ways.
+    pub fn limit_peer(&self) {
+        let position = self.received() + self.look().readable;
+        let limit = &self.own.state.read_limit;
+        let _ = limit.compare_exchange(0, position + 1, AcqRel, Relaxed);
+    }
+
+    /// Whether the peer has sent bytes since it may send nothing more.
+    #[inline]
+    pub fn is_beyond_limit(&self) -> bool {
+        match self.own.state.read_limit.load(Acquire) {
+            0 => false,
+            limit => self.received() + self.look().readable >= limit,
+        }
+    }
+
     /// Keeps an error that a later call returns once: an errno.
     pub fn set_error(&self, errno: u32) {
         self.own.state.error.store(errno.into(), Release);

@@ -81,12 +81,24 @@ impl Call<'_> {
     /// Notes a reset of the peer's as the pending error, once.
     #[inline]
     fn notice(&self) {
+        if self.end.is_beyond_limit() {
+            self.refuse_more();
+        }
         let is_reset = || matches!(self.end.look().peer, StreamState::Reset(_)) || !self.is_peer_there();
         if !self.end.has_noted(Noted::ResetSeen) && is_reset() && self.end.note(Noted::ResetSeen) {
             let is_lost = self.end.has_noted(Noted::SentInVain);
             if !is_lost {
                 self.end.set_error(Errno::CONNRESET.raw_os_error() as u32);
             }
+        }
+    }
+
+    /// The peer has sent bytes to an end that is shut both ways, which resets the connection.
+    #[cold]
+    fn refuse_more(&self) {
+        if self.end.note(Noted::ResetSeen) {
+            self.end.set_error(Errno::CONNRESET.raw_os_error() as u32);
+            let _ = self.end.reset(self.thread);
         }
     }
 

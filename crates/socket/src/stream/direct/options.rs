@@ -35,6 +35,9 @@ impl DirectConnection {
             if matches!(how, Shutdown::Write | Shutdown::Both) {
                 end.shut_write(call.thread).map_err(|_| Errno::AGAIN)?;
             }
+            if end.has_noted(Noted::ReadShut) && end.is_write_shut() {
+                end.limit_peer();
+            }
             end.rouse();
             Ok(())
         })

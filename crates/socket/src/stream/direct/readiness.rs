@@ -37,7 +37,8 @@ pub(crate) fn look(call: &Call<'_>, connection: &DirectConnection) -> Present {
 fn present(call: &Call<'_>, connection: &DirectConnection, found: &Look) -> Present {
     let end = &call.end;
     let is_gone = !call.is_peer_there();
-    if !end.has_noted(Noted::ResetSeen) && (is_gone || matches!(found.peer, StreamState::Reset(_))) {
+    let is_over = is_gone || matches!(found.peer, StreamState::Reset(_)) || end.is_beyond_limit();
+    if is_over && !end.has_noted(Noted::ResetSeen) {
         call.notice();
     }
     let is_closed = end.has_noted(Noted::ResetSeen) || end.has_noted(Noted::SentInVain);

@@ -132,6 +132,11 @@ impl DirectConnection {
         buffers: &mut [IoSliceMut<'_>],
         take: Take,
     ) -> Result<usize, Errno> {
+        if call.end.is_beyond_limit()
+            && let Some(error) = call.take_error()
+        {
+            return Err(error);
+        }
         let received = match self.mark(call) {
             Mark::None => call.end.receive(call.thread, buffers, take, u64::MAX),
             Mark::At(position) => call.end.receive(call.thread, buffers, take, position),
