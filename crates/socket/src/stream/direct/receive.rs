@@ -132,10 +132,8 @@ impl DirectConnection {
         buffers: &mut [IoSliceMut<'_>],
         take: Take,
     ) -> Result<usize, Errno> {
-        if call.end.is_beyond_limit()
-            && let Some(error) = call.take_error()
-        {
-            return Err(error);
+        if call.end.is_beyond_limit() {
+            return call.take_error().map_or(Ok(0), Err);
         }
         let received = match self.mark(call) {
             Mark::None => call.end.receive(call.thread, buffers, take, u64::MAX),
