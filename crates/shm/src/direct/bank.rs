@@ -376,6 +376,8 @@ pub(crate) struct StateLine {
     pub(crate) urgent_taken: AtomicU64,
     /// Position up to which the peer may write, plus 1; 0 if it may write on.
     pub(crate) read_limit: AtomicU64,
+    /// How long a writer may wait for room in vain, in milliseconds; 0 for any time.
+    pub(crate) user_timeout_ms: AtomicU64,
 }
 
 /// One end, as its own node alone sees it.

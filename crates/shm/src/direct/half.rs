@@ -8,8 +8,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bank::{
-    ARM_LINES, ArmLine, BYTES, CONNECTIONS, EXTENT, EXTENTS, HALF_LEN, HALF_LINES_LEN, Kind, READ_LINES,
-    RECORD_LINES, RING_BYTES, ReadLine, RecordLine, WRITE_LINES, WriteLine,
+    ARM_LINES, ArmLine, BYTES, CONNECTIONS, Class, EXTENT, EXTENTS, HALF_LEN, HALF_LINES_LEN, Kind,
+    READ_LINES, RECORD_LINES, RING_BYTES, ReadLine, RecordLine, WRITE_LINES, WriteLine,
 };
 use super::memory::{Mapping, Memory, MemoryError};
 use super::record::Record;
@@ -119,6 +119,33 @@ impl Half {
         assert!(usize::from(number) < CONNECTIONS, "connection {number}");
         let offset = BYTES as u64 + u64::from(number) * RING_BYTES as u64;
         self.mapped.memory.punch(offset, RING_BYTES as u64)
+    }
+
+    /// Gives the pages back that lie between the rings of a connection, and in those of which
+    /// `is_unused` says so. Returns `false` if the system refuses.
+    pub(super) fn release_between(&self, number: u16, is_unused: impl Fn(Class) -> bool) -> bool {
+        let mut first = 0;
+        let mut all = true;
+        let used = Class::ALL.into_iter().filter(|&class| !is_unused(class));
+        for class in used {
+            all &= self.punch(number, first, (class.offset() - first) as u64);
+            first = class.offset() + class.bytes() as usize;
+        }
+        all & (first == RING_BYTES || self.punch(number, first, (RING_BYTES - first) as u64))
+    }
+
+    /// Gives the pages of all rings of a connection back that are larger than one of this class.
+    /// Returns `false` if the system refuses.
+    pub(super) fn release_larger(&self, number: u16, class: Class) -> bool {
+        // Each ring ends where the next one, four times as large, begins or before.
+        let first = class.offset() + class.bytes() as usize;
+        self.punch(number, first, (RING_BYTES - first) as u64)
+    }
+
+    fn punch(&self, number: u16, at: usize, len: u64) -> bool {
+        debug_assert!(usize::from(number) < CONNECTIONS && at as u64 + len <= RING_BYTES as u64);
+        let ring = BYTES as u64 + u64::from(number) * RING_BYTES as u64;
+        self.mapped.memory.punch(ring + at as u64, len)
     }
 
     /// Says which connection a number stands for from now on, the generation last.

@@ -162,6 +162,11 @@ impl Room {
         }
     }
 
+    /// Whether the reader has read all bytes.
+    pub(super) fn is_read(&self) -> bool {
+        self.r == self.w && self.r >= self.layout.from
+    }
+
     /// Whether a larger ring would leave more room, and may be taken now.
     pub(super) fn wants_larger(&self) -> bool {
         self.by_ring == 0 && self.by_window != 0 && self.r >= self.layout.from

@@ -84,7 +84,7 @@ impl Bank {
     }
 
     /// Tells this node's own waiters of an end to look there.
-    fn tell_own(&self, end: &super::end::End<'_>) {
+    pub(super) fn tell_own(&self, end: &super::end::End<'_>) {
         let number = end.id().number;
         let audience = end.arming().audience();
         let tell = |waiter| {

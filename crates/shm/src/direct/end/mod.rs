@@ -3,6 +3,7 @@
 mod noted;
 mod receiving;
 mod sending;
+mod upkeep;
 mod waiting;
 
 pub use noted::Noted;
@@ -98,9 +99,14 @@ impl<'a> End<'a> {
             );
             self.arming.begin();
             let state = &self.own.state;
-            for word in [&state.shut, &state.error, &state.urgent_taken, &state.read_limit] {
-                word.store(0, Relaxed);
-            }
+            let zeroed = [
+                &state.shut,
+                &state.error,
+                &state.urgent_taken,
+                &state.read_limit,
+                &state.user_timeout_ms,
+            ];
+            zeroed.iter().for_each(|word| word.store(0, Relaxed));
             self.bank.half.set_record(self.id.number, &beginning.record);
             state.generation.store(self.id.generation.into(), Release);
             Ok(())

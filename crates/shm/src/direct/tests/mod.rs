@@ -7,6 +7,7 @@ mod memory;
 mod property;
 mod stream;
 mod stress;
+mod upkeep;
 mod waiting;
 
 use std::io::{IoSlice, IoSliceMut};
