@@ -295,6 +295,12 @@ impl Directory {
             })
     }
 
+    /// The entry of a listener that was found.
+    #[cfg(test)]
+    pub(super) fn entry(&self, found: &Found) -> &EntryLine {
+        entry(&self.memory, found.entry.into())
+    }
+
     fn number_words(&self) -> &[AtomicU64; LISTENERS / 64] {
         self.memory.line(LISTENER_BITS, 0, 1)
     }

@@ -6,11 +6,11 @@ use super::*;
 use crate::direct::lines::Layout;
 use crate::futex::AtomicU64;
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     /// Small and large numbers alike.
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6364136223846793005)

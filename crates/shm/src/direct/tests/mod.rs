@@ -4,6 +4,7 @@ mod ending;
 mod hostile;
 mod lifecycle;
 mod memory;
+mod neighbours;
 mod property;
 mod stream;
 mod stress;
@@ -25,7 +26,10 @@ impl Node {
     fn new() -> Node {
         let directory = Directory::create("toehold-test", 1).unwrap();
         let journal = Journal::create("toehold-test", 2).unwrap();
-        let waiters = Waiters::new(directory, journal);
+        Node::of(Waiters::new(directory, journal))
+    }
+
+    fn of(waiters: Waiters) -> Node {
         Node {
             thread: waiters.journal().claim(1).unwrap(),
             waiter: waiters.claim(1, WaiterKind::Thread).unwrap(),
@@ -55,7 +59,10 @@ impl Pair {
     }
 
     fn within(payload_bound: u64, class_limit: Class) -> Pair {
-        let (client, server) = (Node::new(), Node::new());
+        Pair::between(Node::new(), Node::new(), payload_bound, class_limit)
+    }
+
+    fn between(client: Node, server: Node, payload_bound: u64, class_limit: Class) -> Pair {
         let halves = [1, 2].map(|incarnation| Half::create("toehold-test", incarnation).unwrap());
         let signals = [1, 2].map(|incarnation| Signals::create("toehold-test", incarnation).unwrap());
         let bank = |side: Side, node: &Node, peer: &Node| {
