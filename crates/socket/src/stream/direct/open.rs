@@ -94,6 +94,12 @@ impl DirectConnection {
             }
         };
         let description = handle.description(&holder);
+        let timeout_ms = settings.user_timeout().as_millis();
+        if timeout_ms > 0
+            && let Ok(end) = bank.end(id)
+        {
+            end.set_user_timeout(u32::try_from(timeout_ms).unwrap_or(u32::MAX));
+        }
         description.begin_settings(settings);
         description.set_low_water(settings.receive_low_water());
         Ok(DirectConnection {

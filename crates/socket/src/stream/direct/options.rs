@@ -87,6 +87,10 @@ impl DirectConnection {
                     self.description.set_low_water(low);
                     call.end.rouse();
                 }
+                SocketOption::UserTimeout(span) => {
+                    let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+                    call.end.set_user_timeout(ms);
+                }
                 SocketOption::UrgentInline(_) => call.end.rouse(),
                 _ => {}
             }
