@@ -17,7 +17,7 @@ use crate::attachment::{Attachment, Membership};
 use crate::clock;
 use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
-use crate::direct::{Banks, BellKeeper, Direct, Entry, Own, Published, SharedWords};
+use crate::direct::{Banks, BellKeeper, Direct, Entry, ListenerBell, Own, Published, SharedWords};
 use crate::estate::{DirectGround, Estate, Ground};
 use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
@@ -37,8 +37,8 @@ pub(crate) struct Description {
     pub(crate) life: u64,
     /// The TAP device, of which a descriptor for each queue comes after all others.
     pub(crate) kernel: Option<kernel::Description>,
-    /// Whether the node has direct connections: then the descriptors of its directory and its
-    /// journal come last.
+    /// Whether the node has direct connections: then the descriptors of its directory, its journal
+    /// and the signals to the accepting side of its own bank come last.
     pub(crate) direct: bool,
 }
 
@@ -350,7 +350,12 @@ fn settle(
     );
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
     let direct = match (direct, estate.direct()) {
-        (Some((table, counts, ports)), Some(ground)) => {
+        (Some((table, counts, ports, listeners)), Some(ground)) => {
+            wakes.set_listeners(ListenerBell {
+                words: listeners.clone(),
+                waiters: ground.waiters.clone(),
+                signals: ground.signals.clone(),
+            });
             let own = Own {
                 waiters: ground.waiters.clone(),
                 bells: Arc::clone(&ground.bells),
@@ -361,8 +366,11 @@ fn settle(
             ground.bell_source.set(Arc::downgrade(&keeper));
             let ask = move |entry: &Entry| membership.bank(entry);
             let engine = Arc::clone(&shards.get(0).bells.fabric);
+            let lengths = shards.iter().map(|(_, handle)| handle.accept_lengths.clone());
+            let lengths = lengths.collect();
             let words = (counts, ports);
-            Some(Direct::new(banks, words, engine, number, Box::new(ask)))
+            let waiting = (listeners, lengths);
+            Some(Direct::new(banks, words, waiting, engine, number, Box::new(ask)))
         }
         _ => None,
     };
@@ -395,14 +403,17 @@ fn settle_in(
         }
         ground.peers().iter().for_each(|peer| port.take_over(peer));
         let channels = pieces.stack.channels().clone();
+        let accept_lengths = pieces.stack.accept_lengths().clone();
         let (shared, records) = pieces.direct.map_or((None, None), |pieces| {
-            let shared = (pieces.table, pieces.counts, pieces.ports);
-            (Some(shared), Some(pieces.records))
+            let words = pieces.listeners.clone();
+            let shared = (pieces.table, pieces.counts, pieces.ports, pieces.listeners);
+            (Some(shared), Some((pieces.records, words)))
         });
         outside = Some((
             pieces.signals,
             pieces.parking,
             channels,
+            accept_lengths,
             pieces.descriptions,
             shared,
         ));
@@ -416,17 +427,19 @@ fn settle_in(
         stack.set_process(number);
         let mut shard = Shard::new(stack, link, pieces.waiting, bells.clone(), wakes);
         shard.kernel = outlet;
-        shard.published = records
-            .zip(direct)
-            .map(|(records, ground)| Published::new(records, ground.waiters.directory().clone()));
+        shard.published = records.zip(direct).map(|((records, words), ground)| {
+            Published::new(records, ground.waiters.directory().clone(), words)
+        });
         Ok::<_, AttachError>((lease, shard))
     })?;
-    let (signals, parking, channels, descriptions, shared) = outside.ok_or(AttachError::Build)?;
+    let (signals, parking, channels, accept_lengths, descriptions, shared) =
+        outside.ok_or(AttachError::Build)?;
     let handle = ShardHandle {
         lease: lease.with_farewell(leaving),
         signals,
         parking,
         channels,
+        accept_lengths,
         descriptions,
         bells: bells.clone(),
         descriptor: Some(Arc::clone(&ground.sleep_on)),

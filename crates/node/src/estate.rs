@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toehold_link::mq::{Bell, Mapping};
 use toehold_link::tap::TapDescription;
-use toehold_shm::direct::{Directory, Journal, Waiters};
+use toehold_shm::direct::{Directory, Journal, Signals, Waiters};
 use toehold_shm::{Access, Change, Process, Region, RegionError};
 
 use crate::attached::{AttachError, Description, Descriptors};
@@ -28,6 +28,8 @@ pub(crate) struct Estate {
 /// What it has for direct connections.
 pub(crate) struct DirectGround {
     pub(crate) waiters: Waiters,
+    /// To the accepting side of the node's own bank.
+    pub(crate) signals: Signals,
     /// Where this process gets bells from.
     pub(crate) bell_source: Arc<BellSource>,
     /// On which the node's processes ring its waiters.
@@ -63,7 +65,10 @@ impl Estate {
             direct,
         } = description;
         let queues = kernel.as_ref().map_or(0, |kernel| kernel.queues.into());
-        let (behind, count) = (queues + if direct { 2 } else { 0 }, shards.len());
+        let (behind, count) = (
+            queues + if direct { DirectGround::COUNT } else { 0 },
+            shards.len(),
+        );
         let (bells, descriptors, mut queues) =
             Descriptors::all(descriptors, count, behind).ok_or(AttachError::Build)?;
         let direct = match direct {
@@ -176,11 +181,16 @@ impl Estate {
 }
 
 impl DirectGround {
+    /// Descriptors that the engine gives for it.
+    const COUNT: usize = 3;
+
     /// Of the last descriptors that the engine has given.
     fn new(descriptors: &mut Vec<OwnedFd>) -> Result<DirectGround, AttachError> {
-        let (journal, directory) = (descriptors.pop(), descriptors.pop());
-        let directory = Directory::open(keep(directory.ok_or(AttachError::Build)?))?;
-        let journal = Journal::open(keep(journal.ok_or(AttachError::Build)?))?;
+        let mut last = || descriptors.pop().ok_or(AttachError::Build);
+        let (signals, journal, directory) = (last()?, last()?, last()?);
+        let directory = Directory::open(keep(directory))?;
+        let journal = Journal::open(keep(journal))?;
+        let signals = Signals::open(keep(signals))?;
         let process = Process::this().map_err(RegionError::Create)?;
         let bell_source = Arc::new(BellSource::new(process));
         let bells = Arc::new(LazyBells::of_process(BellsOf::Node, Arc::clone(&bell_source)));
@@ -188,6 +198,7 @@ impl DirectGround {
         let waiters = Waiters::new(directory, journal);
         Ok(DirectGround {
             waiters: waiters.with_local_ring(move |waiter| rung.ring(waiter)),
+            signals,
             bell_source,
             bells,
             banks: Arc::default(),
@@ -197,6 +208,7 @@ impl DirectGround {
     fn of_child(&self) -> DirectGround {
         DirectGround {
             waiters: self.waiters.clone(),
+            signals: self.signals.clone(),
             bell_source: Arc::clone(&self.bell_source),
             bells: Arc::clone(&self.bells),
             banks: Arc::new(self.banks.of_child()),

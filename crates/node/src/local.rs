@@ -244,6 +244,7 @@ fn handle(
         .map(|descriptor| descriptor.try_clone_to_owned().map(Arc::new));
     let descriptor = descriptor.transpose().map_err(NodeError::Descriptors)?;
     let channels = pieces.stack.channels().clone();
+    let accept_lengths = pieces.stack.accept_lengths().clone();
     let leaving = Leaving {
         wakes: Arc::clone(&wakes),
     };
@@ -253,6 +254,7 @@ fn handle(
     Ok(ShardHandle {
         lease: Leased::new(pieces.lease, shard).with_farewell(leaving),
         channels,
+        accept_lengths,
         descriptions: pieces.descriptions,
         signals: pieces.signals,
         parking: pieces.parking,

@@ -108,7 +108,7 @@ impl Layout {
 
     fn direct_bytes(&self) -> usize {
         match self.direct {
-            true => direct::Pieces::bytes_needed(&self.stack.tcp),
+            true => direct::Pieces::bytes_needed(&self.stack),
             false => 0,
         }
     }
@@ -126,7 +126,7 @@ impl Layout {
         let after = carver.words(1)?;
         let direct = self
             .direct
-            .then(|| direct::Pieces::create(carver, &self.stack.tcp))
+            .then(|| direct::Pieces::create(carver, &self.stack))
             .transpose()?;
         Ok(Pieces {
             lease,

@@ -35,8 +35,9 @@ pub use counters::{Counters, DemuxCounters, Work};
 pub use demux::{DemuxStrategy, MAX_FLOWS};
 pub use kernel::{FromKernel, ToKernel};
 pub use socket::{
-    Change, CommonSettings, CongestionState, ConnectionId, Details, DirectReceive, Event, Info, ListenerId,
-    Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption, Timer, TimerKind,
+    AcceptLengths, Change, CommonSettings, CongestionState, ConnectionId, Details, DirectReceive, Event,
+    Info, ListenerId, Readiness, ReceiveFlags, SendFlags, Settings, Shutdown, SocketError, SocketOption,
+    Timer, TimerKind,
 };
 pub use tcp::{Damaged, EarlyData, EarlyDataFailure, MOST_WHOLE, NetworkReport, State};
 pub use time::Instant;

@@ -9,6 +9,7 @@
 //! | `table` | which banks there are, and to which addresses they lead |
 //! | `bank`, `banks` | a bank as a process has mapped it, and how a process finds one |
 //! | `bells`, `ear` | descriptors by which waiters are rung, and how one listens to its own |
+//! | `listener_words` | what a listener is for peers, and connections over TCP that wait there |
 //! | `published` | the listeners that peers see |
 //! | `end` | what a holder stands for |
 //! | `ports` | the ports of connecting ends |
@@ -24,6 +25,7 @@ mod connect;
 mod counts;
 mod ear;
 mod end;
+mod listener_words;
 mod own;
 mod ports;
 mod published;
@@ -39,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toehold_shm::direct::{Directory, Journal, ListenerId, WaiterNumber, Waiters};
 use toehold_shm::{Carver, Doorbell, OutOfMemory};
-use toehold_stack::TcpConfig;
+use toehold_stack::{AcceptLengths, Config};
 
 pub(crate) use self::accept::{Closing, close, free_if_over};
 pub use self::bank::Bank;
@@ -53,6 +55,7 @@ pub use self::counts::Count;
 pub(crate) use self::counts::Counts;
 pub use self::ear::{Ear, LOOK_AGAIN};
 pub use self::end::DirectEnd;
+pub(crate) use self::listener_words::{ListenerBell, ListenerWords};
 use self::own::PartId;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
@@ -60,7 +63,7 @@ pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS};
 pub use self::waiting::{Bed, Rings, WaitError, WaitTarget, Waited, end_own_sleep};
 
 /// What processes share outside of the lease.
-pub(crate) type SharedWords = (BankTable, Counts, Ports);
+pub(crate) type SharedWords = (BankTable, Counts, Ports, ListenerWords);
 
 /// What lies in the region of a node's first shard for direct connections.
 #[derive(Debug)]
@@ -68,21 +71,26 @@ pub(crate) struct Pieces {
     pub(crate) table: BankTable,
     pub(crate) counts: Counts,
     pub(crate) ports: Ports,
+    pub(crate) listeners: ListenerWords,
     pub(crate) records: Records,
 }
 
 impl Pieces {
     /// Of a node whose stack has these settings.
-    pub(crate) fn bytes_needed(stack: &TcpConfig) -> usize {
-        let words = BankTable::bytes_needed() + Counts::bytes_needed() + Ports::bytes_needed(stack);
+    pub(crate) fn bytes_needed(stack: &Config) -> usize {
+        let words = BankTable::bytes_needed()
+            + Counts::bytes_needed()
+            + Ports::bytes_needed(&stack.tcp)
+            + ListenerWords::bytes_needed(stack.listeners);
         words + Records::bytes_needed()
     }
 
-    pub(crate) fn create(carver: &mut Carver, stack: &TcpConfig) -> Result<Pieces, OutOfMemory> {
+    pub(crate) fn create(carver: &mut Carver, stack: &Config) -> Result<Pieces, OutOfMemory> {
         Ok(Pieces {
             table: BankTable::create(carver)?,
             counts: Counts::create(carver)?,
-            ports: Ports::create(carver, stack)?,
+            ports: Ports::create(carver, &stack.tcp)?,
+            listeners: ListenerWords::create(carver, stack.listeners)?,
             records: Records::create(carver)?,
         })
     }
@@ -98,6 +106,9 @@ pub struct Direct {
     banks: Banks,
     counts: Counts,
     ports: Ports,
+    listeners: ListenerWords,
+    /// Of each shard.
+    accept_lengths: Vec<AcceptLengths>,
     /// Ends that this process has closed.
     closing: Closing,
     /// The banks in which peers open connections, as of an epoch of the table.
@@ -115,6 +126,7 @@ impl Direct {
     pub(crate) fn new(
         banks: Banks,
         (counts, ports): (Counts, Ports),
+        (listeners, accept_lengths): (ListenerWords, Vec<AcceptLengths>),
         engine: Arc<Doorbell>,
         process: u16,
         ask: Box<Ask>,
@@ -124,6 +136,8 @@ impl Direct {
             banks,
             counts,
             ports,
+            listeners,
+            accept_lengths,
             closing: Closing::default(),
             accepting: Mutex::default(),
             turn: AtomicUsize::new(0),
@@ -203,9 +217,16 @@ impl Direct {
         &self.banks.own().waiters
     }
 
-    /// Connections that wait over TCP for a listener that takes direct ones, too.
-    pub fn tcp_waiting(&self, _listener: ListenerId) -> u32 {
-        0
+    /// How many connections over TCP wait at a listener that takes direct ones, too. Takes no lease:
+    /// there may be more or fewer when it returns. Those of other shards than the first one count
+    /// once [`Direct::listener`] was told of them.
+    #[inline]
+    pub fn tcp_waiting(&self, listener: ListenerId) -> u32 {
+        let lengths = (0..).zip(&self.accept_lengths).filter_map(|(shard, lengths)| {
+            let index = self.listeners.index_in(listener, shard)?;
+            Some(lengths.at(index))
+        });
+        lengths.fold(0, u32::saturating_add)
     }
 
     /// The descriptor that becomes readable when a process of this node rings a waiter of it that
@@ -213,6 +234,16 @@ impl Direct {
     /// descriptors left, or the engine does not answer.
     pub fn local_bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
         self.banks.own().bells.bell_of(waiter)
+    }
+
+    /// What a listener of the node is for peers, given what it is in each shard, the first shard
+    /// first. Takes no lease. `None`: it takes connections over TCP only, at present. It may be
+    /// another one later, since a listener is published anew after it was kept out, or mended.
+    #[inline]
+    pub fn listener(&self, ids: &[toehold_stack::ListenerId]) -> Option<ListenerId> {
+        let listener = self.listeners.get(*ids.first()?)?;
+        self.listeners.link(ids);
+        Some(listener)
     }
 
     fn next_bank(&self) -> usize {

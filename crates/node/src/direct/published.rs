@@ -14,6 +14,8 @@ use toehold_shm::{Carver, OutOfMemory, Table};
 use toehold_stack::{Event, Settings};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::listener_words::ListenerWords;
+
 /// The listener takes connections to addresses of IPv6 only.
 pub(crate) const ONLY_IPV6: u64 = 1;
 
@@ -86,11 +88,23 @@ impl Records {
 pub(crate) struct Published {
     records: Records,
     directory: Directory,
+    words: ListenerWords,
 }
 
 impl Published {
-    pub(crate) fn new(records: Records, directory: Directory) -> Published {
-        Published { records, directory }
+    pub(crate) fn new(records: Records, directory: Directory, words: ListenerWords) -> Published {
+        Published {
+            records,
+            directory,
+            words,
+        }
+    }
+
+    /// Lets calls without the lease see what a listener is for peers.
+    fn note(&self, source: Event, listener: Option<ListenerId>) {
+        if let Event::Listener(id) = source {
+            self.words.set(id, listener);
+        }
     }
 
     fn record(&mut self, number: u16) -> Option<&mut Record> {
@@ -144,6 +158,7 @@ impl Published {
             compiler_fence(Release);
             record.state = PUBLISHED;
         }
+        self.note(source, Some(ListenerId { number, generation }));
     }
 
     /// A listener takes no direct connections, whatever its reason, and none of its port does
@@ -242,8 +257,9 @@ impl Published {
         let Some(record) = self.record(number) else {
             return;
         };
-        let generation = record.generation;
+        let (generation, source) = (record.generation, Event::from_word(record.source));
         record.state = WITHDRAWN;
+        self.note(source, None);
         self.directory.withdraw(ListenerId { number, generation });
     }
 
@@ -318,12 +334,15 @@ mod tests {
     }
 
     fn fixture() -> Fixture {
-        let region = Region::private(Records::bytes_needed()).unwrap();
-        let records = Records::create(&mut Carver::new(region).unwrap()).unwrap();
+        const LISTENERS: u32 = 8192;
+        let bytes = Records::bytes_needed() + ListenerWords::bytes_needed(LISTENERS);
+        let mut carver = Carver::new(Region::private(bytes).unwrap()).unwrap();
+        let records = Records::create(&mut carver).unwrap();
+        let words = ListenerWords::create(&mut carver, LISTENERS).unwrap();
         let directory = Directory::create("toehold-test", 1).unwrap();
         let peer = directory.as_peer();
         Fixture {
-            published: Published::new(records, directory),
+            published: Published::new(records, directory, words),
             peer,
         }
     }
@@ -339,6 +358,13 @@ mod tests {
         Event::Listener(id)
     }
 
+    fn word_of(published: &Published, number: u64) -> Option<ListenerId> {
+        let Event::Listener(id) = source(number) else {
+            panic!("the word of a listener");
+        };
+        published.words.get(id)
+    }
+
     fn at(port: u16) -> SocketAddr {
         SocketAddr::from(([10, 77, 0, 1], port))
     }
@@ -350,11 +376,13 @@ mod tests {
         let found = peer.find(at(80), 0).unwrap();
         assert_eq!(found.listing.backlog, 7);
         assert_eq!(published.listener_of(source(1)), Some(found.listener));
+        assert_eq!(word_of(&published, 1), Some(found.listener));
         published.set_backlog(source(1), 9);
         assert_eq!(peer.find(at(80), 0).unwrap().listing.backlog, 9);
         assert!(published.withdrawn().is_empty());
         assert!(published.close(source(1), 80));
         assert_eq!(peer.find(at(80), 0), None);
+        assert_eq!(word_of(&published, 1), None);
         let number = found.listener.number;
         assert_eq!(published.withdrawn(), [number]);
         published.publish(source(2), at(81), 7, &settings());
@@ -481,6 +509,10 @@ mod tests {
         assert_eq!(found.listing.backlog, 5);
         assert_eq!(published.listener_of(source(2)), Some(found.listener));
         assert_ne!(found.listener, former);
+        assert_eq!(
+            (word_of(&published, 1), word_of(&published, 2)),
+            (None, Some(found.listener))
+        );
         assert_eq!(published.withdrawn().len(), 2);
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::waiting::{Wake, Wakes};
+use crate::direct::ListenerBell;
 use toehold_shm::Farewell;
+use toehold_shm::direct::LISTENERS;
 
 /// Wake-ups that one who has the lease owes at most. What there is no room for is done at once.
 const MOST: usize = 4;
@@ -42,25 +44,61 @@ pub(crate) struct Due(Cell<Debt>);
 
 /// What one owes who had it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Debt([Option<Wakeup>; MOST]);
+pub struct Debt {
+    wakeups: [Option<Wakeup>; MOST],
+    /// Numbers of published listeners whose waiters are to be told.
+    listeners: [Option<u16>; MOST],
+    /// Beyond them, a bit for each number modulo 64.
+    crowd: u64,
+}
+
+impl Debt {
+    fn is_any(&self) -> bool {
+        self.wakeups[0].is_some() || self.listeners[0].is_some()
+    }
+
+    fn tell(&self, bell: &ListenerBell) {
+        let listeners = self.listeners.into_iter().flatten();
+        listeners.for_each(|number| bell.ring(number));
+        if self.crowd != 0 {
+            let crowd = (0..LISTENERS as u16).filter(|number| self.crowd >> (number % 64) & 1 != 0);
+            crowd.for_each(|number| bell.ring(number));
+        }
+    }
+}
 
 impl Due {
     /// Whether anything is owed.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
-        self.0.get().0[0].is_some()
+        self.0.get().is_any()
     }
 
     /// Puts off a wake-up, or performs it if there is no room.
     pub(super) fn owe(&self, wakeup: Wakeup, wakes: &[Wake]) {
         let mut debt = self.0.get();
         match debt
-            .0
+            .wakeups
             .iter_mut()
             .find(|owed| owed.is_none_or(|owed| owed == wakeup))
         {
             Some(room) => *room = Some(wakeup),
             None => return wakeup.perform(wakes),
+        }
+        self.0.set(debt);
+    }
+
+    /// Puts off to tell the waiters of a published listener. It is never done under the lease, since
+    /// a process may have to ask the engine for their bells.
+    pub(super) fn owe_listener(&self, number: u16) {
+        let mut debt = self.0.get();
+        let room = debt.listeners.iter_mut();
+        match room
+            .into_iter()
+            .find(|owed| owed.is_none_or(|owed| owed == number))
+        {
+            Some(room) => *room = Some(number),
+            None => debt.crowd |= 1 << (number % 64),
         }
         self.0.set(debt);
     }
@@ -91,7 +129,10 @@ impl Farewell<Shard> for Leaving {
 
     #[cold]
     fn pay(&self, debt: Debt) {
-        let wakeups = debt.0.into_iter().flatten();
+        let wakeups = debt.wakeups.into_iter().flatten();
         wakeups.for_each(|wakeup| wakeup.perform(self.wakes.all()));
+        if let Some(bell) = self.wakes.listeners() {
+            debt.tell(bell);
+        }
     }
 }

@@ -311,6 +311,12 @@ impl Shard {
                 let wakeup = Wakeup::Lanes { shard, channel };
                 self.waiting.due.owe(wakeup, self.wakes.all());
             }
+            if let Event::Listener(id) = event
+                && let Some(bell) = self.wakes.listeners()
+                && let Some(number) = bell.number(self.waiting.seats.index(), id)
+            {
+                self.waiting.due.owe_listener(number);
+            }
             if !self.waiting.interests.is_empty() {
                 self.tell(Key::of(event), change);
             }

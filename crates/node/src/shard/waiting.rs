@@ -12,6 +12,7 @@ use super::interests::{Interests, Key, Kind};
 use super::owners::Owners;
 use super::polls::{self, Polls};
 use super::seats::Seats;
+use crate::direct::ListenerBell;
 
 /// Who waits for what, and who drives: the part of a shard's state that is
 /// neither stack nor link.
@@ -120,12 +121,23 @@ pub(crate) struct Wake {
 
 /// Of all shards of a node, once there are some.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(OnceLock<Box<[Wake]>>);
+pub(crate) struct Wakes(OnceLock<Box<[Wake]>>, OnceLock<ListenerBell>);
 
 impl Wakes {
     #[inline]
     pub(crate) fn all(&self) -> &[Wake] {
         self.0.get().map_or(&[], |wakes| wakes)
+    }
+
+    /// What tells the waiters of published listeners, of a node with direct connections.
+    #[inline]
+    pub(crate) fn listeners(&self) -> Option<&ListenerBell> {
+        self.1.get()
+    }
+
+    /// For the process's start, of a node with direct connections.
+    pub(crate) fn set_listeners(&self, bell: ListenerBell) {
+        let _ = self.1.set(bell);
     }
 
     /// For the one who makes the shards, once.

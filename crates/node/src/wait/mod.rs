@@ -32,7 +32,7 @@ use std::sync::Arc;
 use rustix::event::PollFlags;
 use toehold_link::Watch;
 use toehold_shm::{Channels, Doorbell, LeaseGuard, Leased, Parking, Revoked};
-use toehold_stack::Instant;
+use toehold_stack::{AcceptLengths, Instant};
 
 pub(crate) use self::beside::Ears;
 pub(crate) use self::beside::sleep_on;
@@ -118,6 +118,8 @@ pub struct ShardHandle {
     pub(crate) parking: Parking,
     /// Where this process leaves and takes bytes without the lease.
     pub(crate) channels: Channels,
+    /// How many connections wait at its listeners.
+    pub(crate) accept_lengths: AcceptLengths,
     /// What the holders of its sockets share, outside of the lease.
     pub(crate) descriptions: Descriptions,
     pub(crate) bells: Bells,

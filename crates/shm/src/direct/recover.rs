@@ -69,18 +69,7 @@ impl Bank {
     /// [`Bank::tell_listener`] tells those of the peer: after a death, since the process may have been
     /// told of a connection instead of another one.
     pub fn tell_own_listener(&self, listener: u16) {
-        let Some(watch) = self.waiters.directory().watch_line(listener) else {
-            return;
-        };
-        let tell = |waiter| {
-            self.signals.ready(waiter).set_listener(listener);
-            self.waiters.ring(waiter)
-        };
-        super::handle::for_each_waiter(&watch.all, |waiter| {
-            tell(waiter);
-            false
-        });
-        super::handle::for_each_waiter(&watch.exclusive, tell);
+        self.signals.tell_listener(&self.waiters, listener);
     }
 
     /// Tells this node's own waiters of an end to look there.

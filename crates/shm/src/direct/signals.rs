@@ -9,8 +9,11 @@ use super::bank::{
     BELL_LINES, BellLine, Kind, LISTENERS, QUEUE_LEN, QUEUE_LINES, QUEUE_SLOTS, QueueLine, READY_LINES,
     ReadyLine, SIGNALS_LEN, WAITERS,
 };
+use super::handle::for_each_waiter;
 use super::memory::{Memory, MemoryError};
 use super::ready_set::ReadySet;
+use super::waiter;
+use super::waiters::Waiters;
 use crate::Access;
 use crate::futex::AtomicU64;
 
@@ -104,6 +107,29 @@ impl Signals {
         let ready = self.ready(waiter);
         ready.collect(each);
         ready.collect_listeners()
+    }
+
+    /// Tells this node's own waiters that a listener has a connection which is in no queue of a
+    /// bank: all that sleep without exclusivity, and one that sleeps exclusively and was not told
+    /// yet. Their bits are set in these signals, which a waiter of listeners has to watch.
+    pub fn tell_listener(&self, waiters: &Waiters, listener: u16) {
+        let Some(watch) = waiters.directory().watch_line(listener) else {
+            return;
+        };
+        let tell = |waiter: WaiterNumber| {
+            self.ready(waiter).set_listener(listener);
+            let rung = waiters.ring(waiter);
+            if waiters.is_asleep(waiter) {
+                // It may sleep on the bell of these signals alone.
+                waiter::ring_bell(&self.bell_line(waiter).bell);
+            }
+            rung
+        };
+        for_each_waiter(&watch.all, |waiter| {
+            tell(waiter);
+            false
+        });
+        for_each_waiter(&watch.exclusive, tell);
     }
 
     /// Sets every bit of a waiter, so that all its sources in this bank are looked at: a process

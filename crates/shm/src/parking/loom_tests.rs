@@ -116,14 +116,14 @@ fn what_was_written_before_is_there_after() {
 }
 
 /// What a thread hears of a bell that nobody silences for others: an epoll of its own, at edges.
-struct Ear {
+struct Sleeper {
     heard: Mutex<bool>,
     ring: Condvar,
 }
 
-impl Ear {
-    fn new() -> Ear {
-        Ear {
+impl Sleeper {
+    fn new() -> Sleeper {
+        Sleeper {
             heard: Mutex::new(false),
             ring: Condvar::new(),
         }
@@ -147,7 +147,10 @@ impl Ear {
 #[test]
 fn who_rests_polled_misses_no_ring() {
     loom::model(|| {
-        let bell = Arc::new([(ModelFutex::new(), Ear::new()), (ModelFutex::new(), Ear::new())]);
+        let bell = Arc::new([
+            (ModelFutex::new(), Sleeper::new()),
+            (ModelFutex::new(), Sleeper::new()),
+        ]);
         bell.iter().for_each(|(slot, _)| begin(slot, Rest::Polled));
         let waiters = [0, 1].map(|me| {
             let bell = Arc::clone(&bell);

@@ -3,13 +3,18 @@
 
 use toehold_shm::{Channels, Direction};
 
-use super::{ConnectionId, ReceiveFlags, SendFlags, SocketError};
+use super::{AcceptLengths, ConnectionId, ReceiveFlags, SendFlags, SocketError};
 use crate::Stack;
 
 impl Stack {
     /// The channels of all connections.
     pub fn channels(&self) -> &Channels {
         &self.tcp.channels
+    }
+
+    /// The lengths of all accept queues.
+    pub fn accept_lengths(&self) -> &AcceptLengths {
+        &self.tcp.accept_lengths
     }
 
     /// The channel of a connection, if it has one.

@@ -1,6 +1,7 @@
 //! The program's view of the stack: ids of connections and listeners, their settings, errors and
 //! readiness. The calls are methods of [`crate::Stack`], in the files of this folder.
 
+mod accept_lengths;
 mod calls;
 mod channel;
 mod details;
@@ -10,6 +11,7 @@ mod options;
 mod tuning;
 mod urgent;
 
+pub use accept_lengths::AcceptLengths;
 pub use details::{CongestionState, Details};
 pub use info::{Info, Timer, TimerKind};
 pub use options::SocketOption;
@@ -32,6 +34,14 @@ pub struct ConnectionId {
 pub struct ListenerId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl ListenerId {
+    /// Its place among the listeners of its stack. Another one may have it later.
+    #[inline]
+    pub fn index(self) -> u32 {
+        self.index
+    }
 }
 
 /// Something whose readiness may have changed.

@@ -66,6 +66,7 @@ impl Tcp {
             settings,
         };
         let index = index as u32;
+        self.note_accept_length(index);
         self.index_listener(index);
         Ok(ListenerId { index, generation })
     }
@@ -294,6 +295,7 @@ impl Tcp {
             pcb.listener = NONE;
         }
         pcb.clear(flag::IN_ACCEPT_QUEUE | flag::RELEASED);
+        self.note_accept_length(index);
         Some(connection)
     }
 
@@ -517,7 +519,14 @@ impl Tcp {
         } else {
             self.pcbs[tail].accept_next = index;
         }
+        self.note_accept_length(listener);
         self.mark_listener_event(listener);
+    }
+
+    /// Lets calls without the stack see how many connections wait.
+    pub(super) fn note_accept_length(&self, index: u32) {
+        let len = self.listeners[index as usize].queue_len;
+        self.accept_lengths.set(index, len);
     }
 
     /// Counts the end of a half-open connection before it was established.

@@ -289,6 +289,7 @@ impl Tcp {
         self.listener_buckets.fill(0);
         for index in 0..self.listeners.len() as u32 {
             self.listeners[index as usize].forget();
+            self.note_accept_length(index);
             if self.listeners[index as usize].is_open() {
                 self.index_listener(index);
             }

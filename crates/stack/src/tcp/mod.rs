@@ -86,7 +86,7 @@ use crate::counters::{Counters, Work};
 use crate::demux::{Demultiplexer, Full};
 use crate::ip::Ip;
 use crate::keyed::Keys;
-use crate::socket::{Change, ConnectionId, Event, ListenerId, SocketError, setting};
+use crate::socket::{AcceptLengths, Change, ConnectionId, Event, ListenerId, SocketError, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 use crate::wheel::Wheel;
@@ -170,6 +170,7 @@ pub(crate) struct Tcp {
     open_channels: Slab<Channel>,
     pub(crate) demux: Demultiplexer,
     listeners: Table<Listener>,
+    pub(crate) accept_lengths: AcceptLengths,
     /// Heads of the lists of listeners by port, plus one; 0: none.
     listener_buckets: Table<u32>,
     wheel: Wheel,
@@ -218,6 +219,7 @@ impl Tcp {
             + Slab::<Channel>::bytes_needed(channel::capacity(config))
             + Demultiplexer::bytes_needed(config.demux, config.connections, config.time_wait_records)
             + Table::<Listener>::bytes_needed(config.listeners as usize)
+            + AcceptLengths::bytes_needed(config.listeners)
             + Table::<u32>::bytes_needed(accept::LISTENER_BUCKETS)
             + Wheel::bytes_needed(config.connections)
             + TimeWaits::bytes_needed(config.time_wait_records)
@@ -260,6 +262,7 @@ impl Tcp {
                 &config.secret,
             )?,
             listeners: carver.table(config.listeners as usize)?,
+            accept_lengths: AcceptLengths::create(carver, config.listeners)?,
             listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
             wheel: Wheel::create(carver, config.connections)?,
             time_waits: TimeWaits::create(carver, config.time_wait_records)?,

@@ -18,15 +18,16 @@ use rustix::event::Timespec;
 
 use toehold_link::mq::{BankMemory, DirectChange, DirectPeer, Membership};
 use toehold_shm::direct::{
-    BellError, BellSet, CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, ThreadNumber,
-    WaiterNumber, Waiters,
+    BellError, BellSet, CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, Signals,
+    ThreadNumber, WaiterNumber, Waiters,
 };
 
 use self::closer::{Closer, What};
 use crate::control::Counter;
 use crate::description::Descriptions;
 use crate::direct::{
-    Addresses, Bank, BankTable, BellsOf, Counts, Entry, FEW, LazyBells, OWN, Own, Ports, SLOTS, SharedWords,
+    Addresses, Bank, BankTable, BellsOf, Counts, Entry, FEW, LazyBells, ListenerBell, ListenerWords, OWN,
+    Own, Ports, SLOTS, SharedWords,
 };
 
 use super::ENGINE;
@@ -46,6 +47,7 @@ pub(super) struct Banks {
     table: BankTable,
     counts: Counts,
     ports: Ports,
+    listeners: ListenerWords,
     own: Own,
     /// The line of the journal of the engine's thread that ends what the dead were doing. It waits
     /// for no lock.
@@ -117,7 +119,7 @@ impl Banks {
     ///
     /// If the system refuses memory or descriptors.
     pub(super) fn begin(
-        (table, counts, ports): SharedWords,
+        (table, counts, ports, listeners): SharedWords,
         (directory, payload_bound): (&Directory, u64),
         addresses: Addresses,
         life: u64,
@@ -163,6 +165,7 @@ impl Banks {
             table,
             counts,
             ports,
+            listeners,
             own,
             thread,
             state: Mutex::new(state),
@@ -174,11 +177,27 @@ impl Banks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a process attaches to: the directory, then the journal.
+    /// What a process attaches to: the directory, the journal, and the signals to the accepting
+    /// side of the node's own bank.
     pub(super) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
-        let waiters = &self.own.waiters;
-        let all = [waiters.directory().fd(), waiters.journal().fd()];
+        let (waiters, signals) = (&self.own.waiters, self.own_signals()?);
+        let all = [waiters.directory().fd(), waiters.journal().fd(), signals.fd()];
         all.into_iter().map(|fd| fd.try_clone_to_owned()).collect()
+    }
+
+    /// What tells waiters of listeners of connections over TCP.
+    pub(super) fn listener_bell(&self) -> std::io::Result<ListenerBell> {
+        Ok(ListenerBell {
+            words: self.listeners.clone(),
+            waiters: self.own.waiters.clone(),
+            signals: self.own_signals()?,
+        })
+    }
+
+    fn own_signals(&self) -> std::io::Result<Signals> {
+        let bank = self.bank(OWN[Side::Accepting as usize]);
+        let signals = bank.map(|bank| bank.signals.clone());
+        signals.ok_or(std::io::ErrorKind::NotFound.into())
     }
 
     /// What a process needs to map a bank. `None`: it is not there any more.

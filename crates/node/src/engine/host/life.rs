@@ -154,6 +154,9 @@ impl Life {
                 let payload_bound = config.payload_memory as u64;
                 let banks = Banks::begin(shared, (directory, payload_bound), own, life)?;
                 let banks = Arc::new(banks);
+                common
+                    .wakes
+                    .set_listeners(banks.listener_bell().map_err(NodeError::Descriptors)?);
                 let closing = Arc::clone(&banks);
                 start("toehold-closing", alarm, move || closing.run_closer())?;
                 Some(banks)
@@ -548,18 +551,20 @@ impl Common<'_> {
         pieces.marks.set(mark);
         let wakes = Arc::clone(&self.wakes);
         let channels = pieces.stack.channels().clone();
+        let accept_lengths = pieces.stack.accept_lengths().clone();
         let leaving = Leaving {
             wakes: Arc::clone(&wakes),
         };
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
         let (direct, records) = pieces.direct.map_or((None, None), |pieces| {
-            let shared = (pieces.table, pieces.counts, pieces.ports);
-            (Some(shared), Some(pieces.records))
+            let words = pieces.listeners.clone();
+            let shared = (pieces.table, pieces.counts, pieces.ports, pieces.listeners);
+            (Some(shared), Some((pieces.records, words)))
         });
         let directory = self.directory.clone();
         shard.published = records
             .zip(directory)
-            .map(|(records, directory)| Published::new(records, directory));
+            .map(|((records, words), directory)| Published::new(records, directory, words));
         shard.kernel = match &self.config.kernel {
             Some(kernel) => Some(kernel.outlet(steering.index.into(), steering.count.into())?),
             None => None,
@@ -567,6 +572,7 @@ impl Common<'_> {
         let handle = ShardHandle {
             lease: Leased::new(closing(pieces.lease, &self.closes_at), shard).with_farewell(leaving),
             channels,
+            accept_lengths,
             descriptions: pieces.descriptions,
             signals: pieces.signals,
             parking: pieces.parking,

@@ -77,7 +77,11 @@ impl DirectConnection {
                     true => self.receive_now(call, left, take).unwrap_or(0),
                     false => 0,
                 };
-                let received = if take == Take::Peek { received.max(rest) } else { received + rest };
+                let received = if take == Take::Peek {
+                    received.max(rest)
+                } else {
+                    received + rest
+                };
                 return match received {
                     0 => Err(would_block()),
                     received => Ok(received),

@@ -127,6 +127,10 @@ impl Banks {
         if accepted {
             self.tell_listeners();
         }
+        // It may have had the lease when a connection came over TCP, and have told no waiter yet.
+        if let Ok(bell) = self.listener_bell() {
+            bell.ring_all();
+        }
         // Those of connections that others have, or that are still to be closed, are the engine's.
         for port in self.ports.of(process) {
             self.ports.free(port, process);
