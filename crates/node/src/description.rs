@@ -130,6 +130,19 @@ impl Descriptions {
         DirectEnd::from_word(word.load(Acquire))
     }
 
+    /// Whether the engine carries the bytes of the direct connection that a holder stands for.
+    pub(crate) fn is_direct_relayed(&self, number: u32) -> bool {
+        let word = self.direct.get(number as usize);
+        word.is_some_and(|word| DirectEnd::is_relayed(word.load(Acquire)))
+    }
+
+    /// Says that it does from now on. Returns `false` if the holder stands for none.
+    pub(crate) fn relay_direct(&self, number: u32) -> bool {
+        let relay = |word| Some(DirectEnd::relayed_word(word)).filter(|word| *word != 0);
+        let word = self.direct.get(number as usize);
+        word.is_some_and(|word| word.fetch_update(AcqRel, Acquire, relay).is_ok())
+    }
+
     /// Lets a holder stand for an end of a direct connection, or for none. Returns `false` if
     /// there is no such holder.
     pub(crate) fn set_direct_end(&self, number: u32, end: Option<DirectEnd>) -> bool {

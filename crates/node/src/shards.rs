@@ -139,31 +139,46 @@ impl Shards {
         self.first.lease.lease().is_closed()
     }
 
+    /// Has the engine carry the bytes between the end of a direct connection that a holder stands
+    /// for and the holder's descriptor, which then is a connected Unix socket to any program. No
+    /// process uses the end itself any more, once it sees that it [is relayed](Shards::is_direct_relayed).
+    /// If the engine does already, it goes on.
+    ///
+    /// # Errors
+    ///
+    /// If the holder stands for no such end, or the engine has no descriptors left or is gone.
+    pub fn relay_direct(&self, holder: &Holder) -> Result<(), HolderError> {
+        let attachment = self.first.attachment.as_ref().ok_or(HolderError::Private)?;
+        let number = holder.number().ok_or(HolderError::Private)?;
+        match self.first.descriptions.relay_direct(number) {
+            true => attachment.relay(number),
+            false => Err(HolderError::Foreign),
+        }
+    }
+
+    /// Whether the engine carries the bytes of the direct connection that a holder stands for.
+    #[inline]
+    pub fn is_direct_relayed(&self, holder: &Holder) -> bool {
+        let number = holder.number();
+        number.is_some_and(|number| self.first.descriptions.is_direct_relayed(number))
+    }
+
     /// The end of a direct connection that a holder stands for, if it stands for one.
     pub fn direct_end(&self, holder: &Holder) -> Option<DirectEnd> {
         self.first.descriptions.direct_end(holder.number()?)
     }
 
     /// The holder that a descriptor is, which another process has given to this one, and the end
-    /// of a direct connection that it stands for, if it stands for one.
+    /// of a direct connection that it stands for. `None`: it stands for none, or the engine carries
+    /// its bytes.
     ///
     /// # Errors
     ///
     /// As for [`Shards::identify`].
     pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<(Holder, Option<DirectEnd>), HolderError> {
         let holder = self.first.identify(descriptor)?;
-        let end = self.direct_end(&holder);
+        let end = self.direct_end(&holder).filter(|_| !self.is_direct_relayed(&holder));
         Ok((holder, end))
-    }
-
-    /// Has the engine carry the bytes between a direct connection and a holder's descriptor.
-    ///
-    /// # Errors
-    ///
-    /// If the node has no descriptors left, or is gone.
-    pub fn relay_direct(&self, holder: &Holder) -> Result<(), HolderError> {
-        let attachment = self.first.attachment.as_ref().ok_or(HolderError::Private)?;
-        attachment.relay(holder.number().ok_or(HolderError::Private)?)
     }
 
     /// Has the kernel signal the owner of a direct connection (SIGURG) when its peer announces
@@ -191,12 +206,27 @@ impl Shards {
     /// As for [`Shards::identify`].
     pub fn relayed(&self, descriptor: OwnedFd) -> Result<Option<Relayed>, HolderError> {
         let holder = self.first.identify(descriptor)?;
+        if self.is_direct_relayed(&holder) {
+            return Ok(Some(self.ends_of(&holder)));
+        }
         for (_, handle) in self.iter() {
             if let Some(relayed) = handle.relayed(&holder)? {
                 return Ok(Some(relayed));
             }
         }
         Ok(None)
+    }
+
+    /// The addresses of the direct connection that a holder stands for.
+    fn ends_of(&self, holder: &Holder) -> Relayed {
+        let record = self.direct_end(holder).and_then(|end| {
+            let bank = self.direct.as_ref()?.bank_of(end)?;
+            bank.half.record(end.number, end.generation)
+        });
+        Relayed {
+            local: record.map(|record| record.local),
+            peer: record.map(|record| record.remote),
+        }
     }
 
     /// Ends this life of the node: nobody gets a lease any more, and all who wait find out. For a process

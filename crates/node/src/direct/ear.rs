@@ -38,13 +38,18 @@ impl Ear {
     /// process has no descriptors left, or the engine does not answer. The waiter then looks
     /// again every [`LOOK_AGAIN`].
     pub fn open(direct: &Direct, waiter: WaiterNumber) -> Option<Ear> {
+        Ear::over(direct.local_bell(waiter)?, waiter)
+    }
+
+    /// An ear of a waiter that has this bell within the node.
+    pub(crate) fn over(bell: BorrowedFd<'_>, waiter: WaiterNumber) -> Option<Ear> {
         let epoll = descriptors::keep(epoll::create(CreateFlags::CLOEXEC).ok()?);
         let ear = Ear {
             epoll,
             waiter,
             heard: Mutex::default(),
         };
-        ear.add(direct.local_bell(waiter)?).then_some(ear)
+        ear.add(bell).then_some(ear)
     }
 
     /// Hears the other side of a bank from now on. Returns at once if it does already. Returns

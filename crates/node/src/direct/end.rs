@@ -24,6 +24,8 @@ impl DirectEnd {
 }
 
 const SET: u64 = 1 << 63;
+/// The engine carries the bytes between the end and the holder's descriptor.
+const RELAYED: u64 = 1 << 62;
 const NUMBER: u32 = 32;
 const SLOT: u32 = 44;
 
@@ -41,10 +43,23 @@ impl DirectEnd {
     /// The end that a word stands for; `None` if it stands for none.
     pub(crate) fn from_word(word: u64) -> Option<DirectEnd> {
         (word & SET != 0).then_some(DirectEnd {
-            slot: (word >> SLOT) as u16 & 0x7fff,
+            slot: (word >> SLOT) as u16 & 0x3fff,
             number: (word >> NUMBER) as u16 % CONNECTIONS as u16,
             generation: word as u32,
         })
+    }
+
+    /// The word of an end whose bytes the engine carries; 0 of none.
+    pub(crate) fn relayed_word(word: u64) -> u64 {
+        match word & SET {
+            0 => 0,
+            _ => word | RELAYED,
+        }
+    }
+
+    /// Whether the engine carries the bytes of the end that a word stands for.
+    pub(crate) fn is_relayed(word: u64) -> bool {
+        word & (SET | RELAYED) == SET | RELAYED
     }
 }
 
@@ -67,9 +82,12 @@ mod tests {
                 generation: u32::MAX,
             },
         ] {
-            assert_eq!(DirectEnd::from_word(end.word()), Some(end));
+            let (word, relayed) = (end.word(), DirectEnd::relayed_word(end.word()));
+            assert!([word, relayed].iter().all(|word| DirectEnd::from_word(*word) == Some(end)));
+            assert_eq!([word, relayed].map(DirectEnd::is_relayed), [false, true]);
         }
         assert_eq!(DirectEnd::from_word(0), None);
+        assert!(DirectEnd::relayed_word(0) == 0 && !DirectEnd::is_relayed(0));
         assert_eq!(DirectEnd::from_word(u64::MAX >> 1), None);
     }
 }

@@ -21,6 +21,7 @@ use crate::fabric::Fabric;
 use crate::settings::NodeSettings;
 
 mod bells;
+mod relay;
 mod tcp;
 
 const PATIENCE: Duration = Duration::from_secs(60);

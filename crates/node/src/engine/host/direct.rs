@@ -7,6 +7,7 @@
 mod closer;
 mod closing;
 mod listing;
+mod relay;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,12 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::Timespec;
 
 use toehold_link::mq::{BankMemory, DirectChange, DirectPeer, Membership};
+use toehold_shm::RegionError;
 use toehold_shm::direct::{
     BellError, BellSet, CONNECTIONS, Directory, Journal, MemoryError, PeerDirectory, Side, Signals,
     ThreadNumber, WaiterNumber, Waiters,
 };
 
 use self::closer::{Closer, What};
+use self::relay::RelayOrders;
 use crate::control::Counter;
 use crate::description::Descriptions;
 use crate::direct::{
@@ -54,6 +57,7 @@ pub(super) struct Banks {
     thread: ThreadNumber,
     state: Mutex<State>,
     closer: Closer,
+    relays: RelayOrders,
 }
 
 #[derive(Debug)]
@@ -170,6 +174,7 @@ impl Banks {
             thread,
             state: Mutex::new(state),
             closer: Closer::new(closer),
+            relays: RelayOrders::new().map_err(RegionError::Create)?,
         })
     }
 

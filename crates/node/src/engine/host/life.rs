@@ -413,7 +413,14 @@ impl Life {
 
     /// Carries the bytes of a connection to and from its descriptor.
     pub(super) fn relay(&self, shard: u8, end: Lent) -> std::io::Result<()> {
-        self.relays.begin(shard, end)
+        let direct_end = self.shards.get(0).descriptions.direct_end(end.number());
+        match (direct_end, &self.direct) {
+            (Some(direct_end), Some(direct)) => match direct.relay(direct_end, end) {
+                true => self.relays.begin_direct(direct),
+                false => Ok(()),
+            },
+            _ => self.relays.begin(shard, end),
+        }
     }
 
     /// Signals the owner of a connection when urgent data are announced.
@@ -429,6 +436,9 @@ impl Life {
     /// Carries what is there, and no more.
     pub(super) fn end_relays(&self) {
         self.relays.end();
+        if let Some(direct) = &self.direct {
+            direct.stop_relay();
+        }
     }
 
     /// No process has these holders any more. What they stood for is closed soon, and
@@ -470,6 +480,7 @@ impl Life {
         self.fabric.stop();
         if let Some(direct) = &self.direct {
             direct.stop_closer();
+            direct.stop_relay();
         }
         self.relays.end();
         self.inlets.iter().for_each(|(stop, _)| stop.ring());

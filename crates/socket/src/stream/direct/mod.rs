@@ -153,7 +153,8 @@ impl DirectConnection {
             return Err(Errno::NETDOWN.into());
         }
         let bank = self.bank();
-        if bank.ends.generation(self.id.number) != self.id.generation {
+        let is_relayed = || self.holder.as_ref().is_some_and(|holder| shards.is_direct_relayed(holder));
+        if bank.ends.generation(self.id.number) != self.id.generation || is_relayed() {
             return Err(Errno::BADF.into());
         }
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
@@ -206,7 +207,7 @@ impl DirectConnection {
     pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
         self.node.contain(|| match &self.holder {
             Some(holder) => {
-                let relayed = self.node.shards()?.direct_end(holder).is_none();
+                let relayed = self.node.shards()?.is_direct_relayed(holder);
                 Ok(relayed.then_some(Relayed {
                     local: Some(self.local),
                     peer: Some(self.peer),

@@ -158,7 +158,7 @@ impl DirectConnection {
             self.node.let_go(holder);
             return Ok(());
         };
-        if shards.direct_end(&holder).is_none() {
+        if shards.is_direct_relayed(&holder) {
             // The engine carries its bytes.
             return Ok(());
         }

@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 use toehold_shm::Doorbell;
 
 use self::carrier::Carrier;
+use super::direct::Banks;
 use super::ends::Lent;
 use super::life::{join, start};
 use crate::shards::{OneShard, Shards};
@@ -80,6 +81,13 @@ impl Relays {
     /// Carries from now on for a holder whose connection is in that shard.
     pub(super) fn begin(&self, shard: u8, end: Lent) -> std::io::Result<()> {
         self.order(shard.min(self.shards.count() - 1), Order::Connection(end))
+    }
+
+    /// Starts the thread that carries for holders of direct connections.
+    pub(super) fn begin_direct(&self, direct: &Arc<Banks>) -> std::io::Result<()> {
+        let direct = Arc::clone(direct);
+        let thread = start("toehold-relay", &self.alarm, move || direct.run_relay());
+        thread.map(drop).map_err(std::io::Error::other)
     }
 
     /// Signals the owner of a holder's connection from now on, which is in that shard.
