@@ -1,6 +1,8 @@
 //! Banks between nodes, as their processes find them.
 
 mod kills;
+mod limits;
+mod stops;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -31,13 +33,17 @@ fn fabric(path: &Path) -> Fabric {
 }
 
 pub(super) fn start(path: &Path, node: &str, direct: bool) -> Engine {
+    start_with(path, node, direct, 16 << 20)
+}
+
+fn start_with(path: &Path, node: &str, direct: bool, payload_memory: u64) -> Engine {
     let seat = Seat {
         fabric: fabric(path),
         node: node.to_owned(),
         settings: NodeSettings {
             direct,
             connections: 1024,
-            payload_memory: 16 << 20,
+            payload_memory,
             ..NodeSettings::default()
         },
         networks: Vec::new(),
@@ -244,9 +250,14 @@ const WINDOW: u64 = 1 << 20;
 
 impl Pair {
     fn new() -> Pair {
+        Pair::with_payload(16 << 20)
+    }
+
+    fn with_payload(payload_memory: u64) -> Pair {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let engines = vec![start(path, "client", true), start(path, "server", true)];
+        let start = |node| start_with(path, node, true, payload_memory);
+        let engines = vec![start("client"), start("server")];
         let [client, server] = ["client", "server"].map(|node| attach(path, node));
         let pair = Pair {
             _directory: directory,

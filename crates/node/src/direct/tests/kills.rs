@@ -25,10 +25,10 @@ const MOST: usize = 12;
 const WAITERS: usize = 6;
 
 /// Numbers without a meaning (xorshift64).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -154,6 +154,9 @@ fn program() {
     let claim = |_| direct.waiters().claim(direct.process(), WaiterKind::Instance);
     let waiters: Vec<_> = (0..WAITERS).filter_map(claim).collect();
     println!("ready");
+    if role == "sends" {
+        return send_for_ever(&node, direct, to);
+    }
     std::thread::scope(|scope| {
         for at in 1..=2 {
             let (node, role, waiters) = (&node, &role, &waiters);
@@ -172,12 +175,32 @@ fn program() {
     });
 }
 
+/// Sends one message after the other, with pauses in which the reader falls asleep.
+fn send_for_ever(node: &AttachedNode, direct: &Direct, to: SocketAddr) {
+    let own = thread(direct);
+    let opened = direct.connect(own, to, None, WINDOW).unwrap();
+    let shards = node.shards().unwrap();
+    let holder = shards.get(0).holder().unwrap();
+    assert!(shards.hold_direct(&holder, opened.end()));
+    let (bank, connection) = opened.held();
+    let end = bank.end(connection).unwrap();
+    loop {
+        // If there is no room, the reader wants to hear nothing for now.
+        let _ = end.send(own, &[IoSlice::new(&[1; 64])]);
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
 /// A program that is killed at the latest when it is dropped.
-struct Program(Child);
+pub(super) struct Program(pub(super) Child);
 
 impl Program {
-    fn start(pair: &Pair, role: &str, listener: ListenerId, seed: u64) -> Program {
-        let node = if role == "connects" { "client" } else { "server" };
+    /// Starts it, and waits until it is ready.
+    pub(super) fn start(pair: &Pair, role: &str, listener: ListenerId, seed: u64) -> Program {
+        let node = match role {
+            "connects" | "sends" => "client",
+            _ => "server",
+        };
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "direct::tests::kills::program", "--nocapture"])
             .env(ROLE, role)
