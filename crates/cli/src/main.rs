@@ -1,6 +1,7 @@
 //! The `toehold` command, with a file for each subcommand.
 
 mod bench;
+mod disk;
 mod interrupt;
 mod json;
 mod measurement;
@@ -36,6 +37,7 @@ enum Command {
     Compare(plans::compare::Arguments),
     Report(report::Arguments),
     Model(model::Arguments),
+    Disk(disk::Arguments),
     #[command(flatten)]
     Run(Run),
     Up(nodes::up::Arguments),
@@ -52,6 +54,9 @@ enum Command {
     Engine(Engine),
     #[command(flatten)]
     Forward(Forward),
+    /// Clears after an emulated disk; started by `disk` only.
+    #[command(name = disk::KEEPER_NAME, hide = true)]
+    DiskKeeper(disk::Clearing),
     /// One process of a measurement; started by measurements only.
     #[command(name = side::NAME, hide = true)]
     Side,
@@ -129,6 +134,8 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => plans::compare::run(&arguments),
         Command::Report(arguments) => report::run(arguments),
         Command::Model(arguments) => model::run(&arguments),
+        Command::Disk(arguments) => disk::run(&arguments),
+        Command::DiskKeeper(arguments) => disk::keep(&arguments),
         Command::Run(Run::Run(arguments)) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),

@@ -71,7 +71,7 @@ fn address(network: impl Into<ipnet::IpNet>) -> String {
 }
 
 /// Formats a number of bytes in the largest suitable unit.
-fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(4);
     if unit == 0 {
