@@ -1,4 +1,4 @@
-//! Payload memory as threads see it that have no lease.
+//! Payload memory for threads without the lease.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::copy::{copy_away, copy_racing};
 use crate::{Arenas, Region};
 
-/// The bytes of all blocks, of which nobody here knows whose they are: a lane does.
+/// The bytes of all blocks. This handle does not know their owners: a lane does.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedBytes {
     first: NonNull<u8>,
@@ -18,15 +18,16 @@ pub(crate) struct SharedBytes {
     _region: Arc<Region>,
 }
 
-// SAFETY: the bytes stay mapped as long as the handle; what is done with them is up to
-// whoever calls the unsafe methods.
+// SAFETY: the bytes stay mapped as long as the handle. Access to them goes through the unsafe
+// methods, whose callers guarantee its order.
 unsafe impl Send for SharedBytes {}
-// SAFETY: as above.
+// SAFETY: the bytes stay mapped as long as the handle; the callers of the unsafe methods guarantee
+// the order of accesses.
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// `len` private bytes from `first` on, in a mapping that `region` keeps, and arenas, all in
-    /// blocks of 2 to the power of `shift`.
+    /// Takes `len` private bytes from `first` on, in a mapping that `region` keeps, and arenas. All
+    /// of them consist of blocks of 2 to the power of `shift` bytes.
     pub(crate) fn new(
         (first, len): (NonNull<u8>, usize),
         (arenas, arena_shift): (Arenas, u32),
@@ -48,8 +49,8 @@ impl SharedBytes {
         self.shift
     }
 
-    /// The address of `len` bytes of a block; `None` if it has not as many, there is no
-    /// such block, or this process does not map it.
+    /// The address of `len` bytes of a block. `None` if the block is shorter or does not exist, or
+    /// if this process does not map it.
     #[inline]
     fn find(&self, block: u32, within: usize, len: usize) -> Option<NonNull<u8>> {
         if within > 1 << self.shift || len > (1 << self.shift) - within {
@@ -63,35 +64,37 @@ impl SharedBytes {
                 (first, beyond & ((1 << self.arena_shift) - 1))
             }
         };
-        // SAFETY: a whole block of private memory, or of an arena, whose mapping is that long.
+        // SAFETY: the block lies in private memory or in an arena, whose mapping is long enough and
+        // stays as long as `self`.
         Some(unsafe { first.add(((block as usize) << self.shift) + within) })
     }
 
-    /// Copies bytes into a block. False: there is no such place.
+    /// Copies bytes into a block. False if there is no such place.
     ///
     /// # Safety
     ///
-    /// No thread of this process has a reference to the place, or copies to or from it. If
-    /// another process does, the bytes are anybody's guess, and nothing else is.
+    /// No thread of this process has a reference to the place, or copies to or from it. If another
+    /// process accesses it, only the values of these bytes are undefined.
     #[inline]
     pub(crate) unsafe fn write(&self, block: u32, within: usize, bytes: &[u8]) -> bool {
         let Some(to) = self.find(block, within, bytes.len()) else {
             return false;
         };
-        // SAFETY: in the mapping; the caller vouches that there is no reference to the place.
+        // SAFETY: `find` has checked that the place lies in the mapping; the caller guarantees that
+        // no reference to it exists.
         unsafe { copy_away(bytes, to.as_ptr()) };
         true
     }
 
-    /// Where bytes of a block lie, to be written by other means than a copy. `None`: there is no
-    /// such place.
+    /// The address of bytes of a block, for writes by other means than a copy. `None` if there is
+    /// no such place.
     #[inline]
     pub(crate) fn place(&self, block: u32, within: usize, len: usize) -> Option<NonNull<[u8]>> {
         let to = self.find(block, within, len)?;
         Some(NonNull::slice_from_raw_parts(to, len))
     }
 
-    /// Copies bytes out of a block. False: there is no such place.
+    /// Copies bytes out of a block. False if there is no such place.
     ///
     /// # Safety
     ///
@@ -101,7 +104,8 @@ impl SharedBytes {
         let Some(from) = self.find(block, within, into.len()) else {
             return false;
         };
-        // SAFETY: in the mapping; what a program's buffer is, is no payload memory.
+        // SAFETY: `find` has checked that the place lies in the mapping. A program's buffer is
+        // never payload memory, so the two do not overlap.
         unsafe { copy_racing(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         true
     }

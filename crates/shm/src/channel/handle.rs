@@ -19,22 +19,21 @@ use crate::{Lease, NONE, Payload, Region};
 /// Memory of one channel: its two lanes.
 type Lanes = [Record<AtomicU32>; 2];
 
-/// Most blocks that [`LaneLock::fill`] hands out at once.
+/// Most blocks that [`LaneLock::fill`] passes to its caller at once.
 const PLACES: usize = 8;
 
-/// Memory as the carver knows it.
+/// Memory of a channel as plain bytes.
 type LanesBytes = [u64; size_of::<Lanes>() / 8];
 type RequestsBytes = [u64; size_of::<Requests>() / 8];
 
 const _: () = assert!(align_of::<Lanes>() <= PIECE_ALIGN && align_of::<Requests>() <= PIECE_ALIGN);
 const _: () = assert!(size_of::<Lanes>() == 768 && size_of::<Requests>() == 1024);
 
-/// The channels of a node, which all of its processes can use at any time.
+/// The channels of a node. All of its processes can use them at any time.
 ///
-/// A handle is cheap to clone, and every clone, in every process, is of the same
-/// channels. Some methods are for the holder of the node's lease only; a program that
-/// calls them all the same, or scribbles over a channel, breaks what its own node sends
-/// and receives, and nothing else.
+/// A handle is cheap to clone, and every clone, in every process, refers to the same channels. Only
+/// the holder of the node's lease may call some of the methods. A program that breaks this rule, or
+/// overwrites a channel, breaks only its own node's data.
 ///
 /// ```
 /// use toehold_shm::{ByteQueue, Carver, Channels, Direction, LaneState, Payload, Region};
@@ -44,7 +43,7 @@ const _: () = assert!(size_of::<Lanes>() == 768 && size_of::<Requests>() == 1024
 /// let mut payload = carver.payload(8, 4096)?;
 /// let channels = carver.channels(4, &payload)?;
 ///
-/// // The holder of the lease makes room for bytes of the connection that is called 77.
+/// // The holder of the lease makes room for bytes of connection 77.
 /// let mut queue = ByteQueue::EMPTY;
 /// let room = queue.claim(&mut payload, 1000);
 /// channels.begin(2, 77, [0, 0]);
@@ -57,7 +56,7 @@ const _: () = assert!(size_of::<Lanes>() == 768 && size_of::<Requests>() == 1024
 /// assert_eq!(lock.write(77, b"hello").len, 5);
 /// assert!(!lock.release());
 ///
-/// // The holder takes it in.
+/// // The lease's holder takes the bytes into its queue.
 /// queue.extend(lane.done() as usize);
 /// let mut bytes = [0; 9];
 /// assert_eq!(queue.read(&mut payload, &mut bytes), 5);
@@ -74,10 +73,9 @@ pub struct Channels {
     _region: Arc<Region>,
 }
 
-// SAFETY: all that is reached through the pointers are atomics, in memory that stays
-// mapped as long as the handle.
+// SAFETY: the pointers lead to atomics only, in memory that stays mapped as long as the handle.
 unsafe impl Send for Channels {}
-// SAFETY: as above.
+// SAFETY: the pointers lead to atomics only, in memory that stays mapped as long as the handle.
 unsafe impl Sync for Channels {}
 
 impl Channels {
@@ -114,14 +112,15 @@ impl Channels {
 
     #[inline]
     fn lanes(&self, channel: u32) -> Option<&Lanes> {
-        // SAFETY: the piece has so many records, aligned, in the mapping this handle keeps;
-        // they consist of atomics, of which every bit pattern is a value.
+        // SAFETY: the piece has `len` records, aligned, in the mapping that this handle keeps. They
+        // consist of atomics, for which every bit pattern is valid.
         (channel < self.len).then(|| unsafe { self.lanes.add(channel as usize).as_ref() })
     }
 
     #[inline]
     fn requests(&self) -> &Requests {
-        // SAFETY: as in `lanes`.
+        // SAFETY: the record lies aligned in the mapping that this handle keeps. It consists of
+        // atomics, for which every bit pattern is valid.
         unsafe { self.requests.as_ref() }
     }
 
@@ -137,59 +136,59 @@ impl Channels {
         self.requests().are_there()
     }
 
-    /// Takes all requests. With the lease.
+    /// Takes all requests. The caller holds the lease.
     #[inline]
     pub fn take_requests(&self, serve: impl FnMut(u32)) {
         self.requests().take(serve);
     }
 
-    /// Whether somebody takes requests who need not be asked to.
+    /// Whether an attendant takes requests without being asked.
     #[inline]
     pub fn is_attended(&self) -> bool {
         self.requests().are_attended()
     }
 
-    /// Memory is wanted back that programs have read, or no longer. What they have read by now
-    /// is to be looked at after this. With the lease.
+    /// Sets whether the stack wants back the memory of bytes that programs have read. The caller
+    /// checks afterwards what they have read so far. It holds the lease.
     pub fn press(&self, wanted: bool) {
         self.requests().press(wanted);
     }
 
-    /// Whether a thread that has read something, and waits for more, should leave a request.
+    /// Whether a thread that has read bytes, and waits for more, should leave a request.
     #[inline]
     pub fn is_pressed(&self) -> bool {
         self.requests().are_pressed()
     }
 
-    /// This thread takes requests from now on, of its own accord.
+    /// This thread attends from now on: it takes requests without being asked.
     pub fn attend(&self) {
         self.requests().attend();
     }
 
-    /// The thread that does is about to sleep until it is rung. False: it should not.
-    /// After it has slept it has to say that it [attends](Channels::attend).
+    /// Announces that the attendant will sleep until its bell rings. False: it must not sleep.
+    /// After the sleep it has to [attend](Channels::attend) again.
     #[must_use]
     pub fn doze(&self) -> bool {
         self.requests().doze()
     }
 
-    /// Nobody does any more. Those requests that are there, with the lease, have to be
-    /// taken after this. Whoever sleeps on a lane is woken.
+    /// Ends the attendance. The caller has to take the present requests afterwards, with the lease.
+    /// Threads that sleep on a lane are woken.
     pub fn retire(&self) {
         self.requests().retire();
         self.rouse();
     }
 
-    /// Sleeps without the lease until the program can go on along a lane, as long as
-    /// somebody attends. Ends early at a time in nanoseconds on the monotonic clock, if a
-    /// signal comes, or for no reason.
+    /// Sleeps without the lease until the program can continue on a lane, while there is an
+    /// attendant. Ends early at a time in nanoseconds on the monotonic clock, at a signal, or
+    /// spuriously.
     pub fn sleep(&self, lane: Lane<'_>, owner: u64, until_ns: Option<u64>) {
         let lane_of = (owner, self.bytes.shift());
         lane.record.sleep(lane_of, until_ns, || self.is_attended());
     }
 
-    /// Tells whoever sleeps on a channel's lanes and can go on. After these were published.
-    /// Whether anybody does, who has to be [woken](Channels::wake) then.
+    /// Marks the sleepers on a channel's lanes that can continue. The caller has published the
+    /// lanes before. Returns whether any sleeper has to be [woken](Channels::wake).
     #[inline]
     pub fn mark(&self, channel: u32) -> bool {
         let Some([send, receive]) = self.lanes(channel) else {
@@ -198,8 +197,8 @@ impl Channels {
         send.mark() | receive.mark()
     }
 
-    /// Wakes whoever sleeps on a channel's lanes, after they were told. This needs no lease, and
-    /// is better done without: they may want it at once.
+    /// Wakes the marked sleepers on a channel's lanes. This needs no lease; call it without one,
+    /// since the sleepers may want the lease at once.
     #[cold]
     pub fn wake(&self, channel: u32) {
         for lane in self.lanes(channel).into_iter().flatten() {
@@ -207,7 +206,7 @@ impl Channels {
         }
     }
 
-    /// Tells whoever sleeps on any lane to look at what has become of the node.
+    /// Makes all threads that sleep on a lane check the node's state.
     pub fn rouse(&self) {
         let lanes = (0..self.used()).filter_map(|channel| self.lanes(channel));
         for lane in lanes.flatten() {
@@ -217,8 +216,8 @@ impl Channels {
         }
     }
 
-    /// Takes all locks from a process that is dead, and leaves a request of every channel:
-    /// the process may have died before it did. With the lease.
+    /// Takes all locks from a dead process, and leaves a request of every channel, since the
+    /// process may have died before it left one. The caller holds the lease.
     pub fn bury(&self, dead: u16) {
         for channel in 0..self.used() {
             for lane in self.lanes(channel).into_iter().flatten() {
@@ -234,9 +233,9 @@ impl Channels {
         }
     }
 
-    /// After a process died with the lease: takes the locks from it that it had by
-    /// [`Lane::enter`], which are nobody's who lives, and leaves a request of every channel,
-    /// since it may have taken some and not served them. With the lease.
+    /// Repairs the channels after a process died with the lease. Releases the locks that it had
+    /// taken by [`Lane::enter`]. Leaves a request of every channel, since the process may have
+    /// taken requests without serving them. The caller holds the lease.
     pub fn mend(&self) {
         for channel in 0..self.used() {
             for lane in self.lanes(channel).into_iter().flatten() {
@@ -244,26 +243,26 @@ impl Channels {
                     futex: lane.lock(),
                     me: Lease::ENGINE.into(),
                 };
-                // A lock that is another's stays that.
+                // A lock that another process holds stays locked.
                 let _ = side.release();
             }
             self.requests().leave(channel);
         }
     }
 
-    /// Makes a channel `owner`'s, whose program is as far on the lanes as these positions.
-    /// With the lease, while no thread has the lock of a lane that is alive.
+    /// Assigns a channel to `owner`, with the program's positions on the two lanes. The caller
+    /// holds the lease, and no living thread holds a lane's lock.
     pub fn begin(&self, channel: u32, owner: u64, [sent, read]: [u64; 2]) {
         if let Some([send, receive]) = self.lanes(channel) {
             self.requests().note_used(channel);
-            // Whoever is killed leaves no channel that nobody knows to be in use.
+            // A killed process thereby leaves no channel in use that `used` does not cover.
             compiler_fence(Release);
             send.begin(owner, sent);
             receive.begin(owner, read);
         }
     }
 
-    /// The channel is nobody's. With the lease.
+    /// Ends the channel's assignment. The caller holds the lease.
     pub fn end(&self, channel: u32) {
         if let Some(lanes) = self.lanes(channel) {
             lanes.iter().for_each(Record::end);
@@ -294,25 +293,24 @@ pub struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// What a program may do that has this number for its connection.
+    /// The bounds of a program whose connection has the number `owner`.
     #[inline]
     pub fn bounds(&self, owner: u64) -> Bounds {
         self.record.bounds(owner, self.bytes.shift())
     }
 
-    /// Waits for the lock, for a thread of that process; asks `goes_on` now and then.
-    /// `None`: it said no.
+    /// Waits for the lock, for a thread of process `process`. Calls `goes_on` now and then; `None`
+    /// if it returned false.
     #[inline]
     pub fn lock(&self, process: u16, mut goes_on: impl FnMut() -> bool) -> Option<LaneLock<'a>> {
         let side = self.side(process);
-        // A lock is never closed, unless somebody has scribbled over it.
+        // A lock is never closed, unless another process has overwritten it.
         let locked = side.acquire(|waited| waited != Waited::TimedOut || goes_on());
         locked.is_ok_and(|locked| locked).then(|| self.locked(process))
     }
 
-    /// Takes the lock for the holder of the lease, who does not wait and has it no longer
-    /// than the lease. False: another one has it, and is told when it lets go, see
-    /// [`LaneLock::release`].
+    /// Tries the lock for the holder of the lease, which keeps it no longer than the lease. False:
+    /// another thread has it. Its release then leaves a request, see [`LaneLock::release`].
     #[inline]
     #[must_use]
     pub fn enter(&self) -> bool {
@@ -321,8 +319,7 @@ impl<'a> Lane<'a> {
             .is_ok_and(|taken| taken)
     }
 
-    /// The end of what [`Lane::enter`] has begun. Whether somebody else with the lease
-    /// would have liked to have the lock meanwhile.
+    /// Ends [`Lane::enter`]. Returns whether another holder of the lease wanted the lock meanwhile.
     #[inline]
     pub fn leave(&self) -> bool {
         self.side(Lease::ENGINE).release_heeding().unwrap_or(true)
@@ -343,45 +340,45 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Asks to be told of a greater limit. To be called before a request is left.
+    /// Asks to be told of a greater limit. Call this before leaving a request.
     #[inline]
     pub fn want(&self) {
         self.record.want();
     }
 
-    /// How far the program has come. With the lease, as all that follows.
+    /// The program's position. This and the following methods need the lease.
     #[inline]
     pub fn done(&self) -> u64 {
         self.record.done()
     }
 
-    /// Lets the program be as far as this. With the lane's lock.
+    /// Sets the program's position. The caller holds the lane's lock.
     #[inline]
     pub fn advance(&self, position: u64) {
         self.record.advance(position);
     }
 
-    /// Whether the program wants to be told of a greater limit; asked once.
+    /// Returns whether the program wants to be told of a greater limit, and clears the flag.
     #[inline]
     pub fn take_wants(&self) -> bool {
         self.record.take_wants()
     }
 
-    /// Says in which block a position lies.
+    /// Sets the block of a position.
     #[inline]
     pub fn set_block(&self, position: u64, block: u32) {
         self.record.set_block(position, self.bytes.shift(), block);
     }
 
-    /// Lets the program go as far as `limit`, in blocks that were [set](Lane::set_block):
-    /// from now on these bytes are the program's, and nobody has a reference to them. It
-    /// leaves a request when it comes to `mark`.
+    /// Lets the program use the bytes up to `limit`, in blocks that [`Lane::set_block`] has set.
+    /// From now on these bytes belong to the program, and nothing else has a reference to them. The
+    /// program leaves a request when it reaches `mark`.
     #[inline]
     pub fn publish(&self, limit: u64, mark: u64, state: LaneState) {
         self.record.publish(limit, mark, state);
     }
 
-    /// Furthest limit for a program that is at a position.
+    /// The furthest limit for a program at a position.
     #[inline]
     pub fn furthest(&self, position: u64) -> u64 {
         let shift = self.bytes.shift();
@@ -389,7 +386,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The right to go along a lane. Nobody waits for anything who has it.
+/// The exclusive right to copy along a lane. Its holder waits for nothing.
 #[derive(Debug)]
 pub struct LaneLock<'a> {
     lane: Lane<'a>,
@@ -398,18 +395,18 @@ pub struct LaneLock<'a> {
 }
 
 impl LaneLock<'_> {
-    /// Fills the lane with as many bytes as it has room for.
+    /// Fills the lane with as many bytes as fit.
     #[inline]
     pub fn write(&mut self, owner: u64, bytes: &[u8]) -> Moved {
         let shared = self.lane.bytes;
         self.go(owner, bytes.len(), true, |block, within, done, len| {
-            // SAFETY: the bytes are within the bounds of the lane, whose lock this is, and
-            // so nobody's but this thread's.
+            // SAFETY: the bytes lie within the bounds of the lane whose lock this is. Therefore
+            // only this thread accesses them.
             unsafe { shared.write(block, within, &bytes[done..done + len]) }
         })
     }
 
-    /// Fills the lane with all of the bytes, or with none if it has no room for them.
+    /// Fills the lane with all of the bytes, or with none if they do not fit.
     #[inline]
     pub fn write_whole(&mut self, owner: u64, bytes: &[u8]) -> Moved {
         let bounds = self.lane.bounds(owner);
@@ -424,12 +421,12 @@ impl LaneLock<'_> {
         }
     }
 
-    /// Has the lane filled by other means than a copy: with as many of `len` bytes as it has room
-    /// for, in 8 blocks at most. `fill` says how many bytes it has written, from the first on.
+    /// Lets `fill` write to the lane directly: as many of `len` bytes as fit, in at most 8 blocks.
+    /// `fill` returns the number of bytes that it has written, from the first on.
     ///
     /// # Errors
     ///
-    /// What `fill` says; then nothing was written.
+    /// The error of `fill`; then nothing was written.
     pub fn fill<E>(
         &mut self,
         owner: u64,
@@ -444,14 +441,15 @@ impl LaneLock<'_> {
         let mut blocks = [NONE; PLACES];
         let mut used = 0;
         let found = self.go(owner, len, false, |block, within, _, len| {
-            // A lane that somebody has scribbled over may name a block twice.
+            // A lane that another process has overwritten may name a block twice.
             if used == PLACES || blocks[..used].contains(&block) {
                 return false;
             }
             let Some(mut place) = shared.place(block, within, len) else {
                 return false;
             };
-            // SAFETY: as in `write`; the places are of different blocks, and not used after this call.
+            // SAFETY: the bytes lie within the bounds of the lane whose lock this is, so only this
+            // thread accesses them. The places are in different blocks, and unused after this call.
             places[used] = IoSliceMut::new(unsafe { place.as_mut() });
             blocks[used] = block;
             used += 1;
@@ -473,18 +471,19 @@ impl LaneLock<'_> {
         })
     }
 
-    /// Takes as many bytes as there are, or looks at them only.
+    /// Reads as many bytes as there are, or peeks at them.
     #[inline]
     pub fn read(&mut self, owner: u64, into: &mut [u8], peek: bool) -> Moved {
         let shared = self.lane.bytes;
         self.go(owner, into.len(), !peek, |block, within, done, len| {
-            // SAFETY: as in `write`.
+            // SAFETY: the bytes lie within the bounds of the lane whose lock this is. Therefore
+            // only this thread accesses them.
             unsafe { shared.read(block, within, &mut into[done..done + len]) }
         })
     }
 
-    /// Calls `copy(block, offset in it, bytes before, bytes)` for each of the runs that
-    /// make up `len` bytes, as many as there are.
+    /// Calls `copy(block, offset in it, bytes before, bytes)` for each run of `len` bytes, as far
+    /// as there are bytes.
     #[inline]
     fn go(
         &mut self,
@@ -505,7 +504,7 @@ impl LaneLock<'_> {
             let run = ((1 << shift) - within).min(len - done);
             if !copy(record.block(position, shift), within, done, run) {
                 if done == 0 {
-                    // Not for this process, which may not map the block: it is with the lease.
+                    // This process may not map the block; a call with the lease can.
                     state = LaneState::Special;
                 }
                 break;
@@ -524,27 +523,27 @@ impl LaneLock<'_> {
         }
     }
 
-    /// Lets go of the lock. True: somebody with the lease would have liked to have it, and
-    /// is to be told by a request.
+    /// Releases the lock. True: a holder of the lease wanted it, and has to be told by a request.
     #[inline]
     #[must_use]
     pub fn release(self) -> bool {
         let asked = self.lane.side(self.process).release_heeding();
         core::mem::forget(self);
-        // It was taken from a process that was thought to be dead: then let others see.
+        // The lock was taken from this process as from a dead one: leave a request.
         asked.unwrap_or(true)
     }
 }
 
 impl Drop for LaneLock<'_> {
-    /// A thread that panics with it; nobody learns who asked for it.
+    /// Runs if a thread panics with the lock: no thread learns whether a holder of the lease asked
+    /// for it.
     fn drop(&mut self) {
         let _ = self.lane.side(self.process).release();
     }
 }
 
 impl Carver {
-    /// `len` channels, [`Channels::MOST`] at most, with bytes in that payload memory.
+    /// `len` channels, at most [`Channels::MOST`], with their bytes in `payload`.
     ///
     /// # Panics
     ///

@@ -1,91 +1,91 @@
-//! One direction of a channel: who may touch which bytes.
+//! One direction of a channel, with the owner of each byte.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::LaneState;
 use crate::futex::{ALL, AtomicU32, AtomicU64, Futex, fence};
 
-/// Most blocks that a lane's bytes lie in at a time.
+/// Most blocks of a lane's bytes at a time.
 #[cfg(not(loom))]
 pub const LANE_BLOCKS: usize = 32;
-/// The same, few for the model.
+/// Most blocks of a lane's bytes at a time; few for the model.
 #[cfg(loom)]
 pub const LANE_BLOCKS: usize = 2;
 
-/// What the lane's memory holds. All zeroes: a lane that is closed.
+/// The shared state of a lane. All zeroes: a closed lane.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Record<F> {
     stack: Stack,
     program: Program<F>,
-    /// The block of each position, by its number modulo that of the blocks.
+    /// The block of each position, indexed by block number modulo their count.
     blocks: Blocks,
 }
 
-/// What the holder of the lease writes.
+/// The words that the holder of the lease writes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Stack {
-    /// The program goes no further.
+    /// The program may not go beyond this position.
     limit: AtomicU64,
-    /// The program leaves a request when it comes as far as this.
+    /// The program leaves a request when it reaches this position.
     mark: AtomicU64,
-    /// Whose the lane is.
+    /// The connection that owns the lane.
     owner: AtomicU64,
     /// A [`LaneState`].
     state: AtomicU32,
 }
 
-/// What programs write.
+/// The words that programs write.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Program<F> {
-    /// How far the program has come.
+    /// The program's position.
     done: AtomicU64,
     /// The lock: the word of a lease.
     lock: F,
     /// Not 0: the program wants to be told of a greater limit.
     wants: AtomicU32,
-    /// What threads sleep on that wait for more: [`SLEEPS`], and how often they were woken.
+    /// The word that waiting threads sleep on: [`SLEEPS`], and a count of wake-ups.
     sleepers: F,
 }
 
-/// Somebody sleeps, or is about to.
+/// A thread sleeps, or is about to.
 const SLEEPS: u32 = 1;
 
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Blocks([AtomicU32; LANE_BLOCKS]);
 
-/// What there is between what is done and the limit.
+/// The range between the program's position and the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// How far the program has come.
+    /// The program's position.
     pub done: u64,
-    /// Bytes it may go on.
+    /// Bytes that the program may use.
     pub len: usize,
-    /// What it may do.
+    /// The permitted operations.
     pub state: LaneState,
 }
 
 impl Bounds {
-    /// Whether there is nothing for the program to do but to wait for more.
+    /// Whether the program can only wait for more.
     #[inline]
     pub fn must_wait(&self) -> bool {
         self.len == 0 && self.state == LaneState::Open
     }
 }
 
-/// What became of a copy along a lane.
+/// The result of a copy along a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes copied.
     pub len: usize,
-    /// Bytes that are left on the lane.
+    /// Bytes left on the lane.
     pub left: usize,
-    /// What the program may do.
+    /// The permitted operations.
     pub state: LaneState,
-    /// It is time to leave a request.
+    /// The program has to leave a request now.
     pub due: bool,
 }
 
@@ -115,11 +115,11 @@ impl<F: Futex> Record<F> {
         &self.program.lock
     }
 
-    /// What the program may do now. What lies within these bounds, and is none of another
-    /// connection's, is the program's until it says that it has done it.
+    /// The program's present bounds. The bytes within them that no other connection owns belong to
+    /// the program until it advances past them.
     #[inline]
     pub(super) fn bounds(&self, owner: u64, shift: u32) -> Bounds {
-        // A state that ends the lane comes after its last limit.
+        // The state that ends the lane is stored after its last limit.
         let state = LaneState::from_word(self.stack.state.load(Acquire));
         let limit = self.stack.limit.load(Acquire);
         let done = self.program.done.load(Relaxed);
@@ -142,21 +142,20 @@ impl<F: Futex> Record<F> {
         self.blocks.0[(position >> shift) as usize % LANE_BLOCKS].load(Relaxed)
     }
 
-    /// The program has come as far as this: it has filled the bytes before, or will not
-    /// read them again.
+    /// Sets the program's position: it has filled the bytes before, or will not read them again.
     #[inline]
     pub(super) fn advance(&self, position: u64) {
         self.program.done.store(position, Release);
     }
 
-    /// Whether the program has come to where it is to leave a request.
+    /// Whether the program has reached the position of its next request.
     #[inline]
     pub(super) fn is_due(&self, position: u64) -> bool {
         let mark = self.stack.mark.load(Relaxed);
         position.wrapping_sub(mark) < 1 << 63
     }
 
-    /// Asks to be told of a greater limit. To be called before a request is left.
+    /// Asks to be told of a greater limit. Call this before leaving a request.
     #[inline]
     pub(super) fn want(&self) {
         self.program.wants.store(1, Relaxed);
@@ -168,8 +167,8 @@ impl<F: Futex> Record<F> {
         self.program.wants.load(Relaxed) != 0 && self.program.wants.swap(0, Relaxed) != 0
     }
 
-    /// Sleeps until the program can go on, if somebody wakes those who do: `is_attended`. Ends
-    /// early at that time on the monotonic clock, if a signal comes, and when others are woken.
+    /// Sleeps until the program can continue, while `is_attended` holds. Ends early at `until_ns`
+    /// on the monotonic clock, at a signal, and when other threads are woken.
     pub(super) fn sleep(
         &self,
         (owner, shift): (u64, u32),
@@ -178,15 +177,15 @@ impl<F: Futex> Record<F> {
     ) {
         let sleepers = &self.program.sleepers;
         let word = sleepers.word().fetch_or(SLEEPS, Relaxed) | SLEEPS;
-        // Either this thread sees what was published, or who has published it sees this thread.
+        // Either this thread sees the published limit, or the publisher sees this thread.
         fence(SeqCst);
         if self.bounds(owner, shift).must_wait() && is_attended() {
             let _ = sleepers.wait(word, until_ns);
         }
     }
 
-    /// Tells those who sleep, after the lane was published, if they can go on. Whether there
-    /// are any, who have to be woken then.
+    /// Marks the sleepers that can continue, after the lane was published. Returns whether any
+    /// thread has to be woken.
     #[inline]
     pub(super) fn mark(&self) -> bool {
         let stack = &self.stack;
@@ -198,15 +197,16 @@ impl<F: Futex> Record<F> {
         self.program.sleepers.word().load(Relaxed) & SLEEPS != 0 && self.tell()
     }
 
-    /// Has all threads look again that are about to sleep. Whether any sleep, who have to be
-    /// woken: until they are, the word says so, whatever becomes of who was to do it.
+    /// Makes all threads check again that are about to sleep. Returns whether any thread has to be
+    /// woken. The word keeps that mark until a thread wakes them, even if this process dies.
     #[cold]
     pub(super) fn tell(&self) -> bool {
         let told = self.program.sleepers.word().fetch_add(2, Relaxed);
         told & SLEEPS != 0
     }
 
-    /// Wakes all who sleep. This needs no lease. Whoever begins to sleep meanwhile looks once more.
+    /// Wakes all sleepers. This needs no lease. A thread that begins to sleep meanwhile checks once
+    /// more.
     #[cold]
     pub(super) fn wake(&self) {
         let sleepers = &self.program.sleepers;
@@ -214,14 +214,13 @@ impl<F: Futex> Record<F> {
         sleepers.wake(ALL);
     }
 
-    /// How far the program has come.
+    /// The program's position.
     #[inline]
     pub(super) fn done(&self) -> u64 {
         self.program.done.load(Acquire)
     }
 
-    /// The lane is this owner's from now on, who has come as far as this. The lock is
-    /// whatever it is.
+    /// Assigns the lane to an owner at a position. The lock stays as it is.
     pub(super) fn begin(&self, owner: u64, position: u64) {
         self.program.done.store(position, Relaxed);
         self.program.wants.store(0, Relaxed);
@@ -230,13 +229,13 @@ impl<F: Futex> Record<F> {
         self.stack.owner.store(owner, Relaxed);
     }
 
-    /// Puts a block where a position is.
+    /// Sets the block of a position.
     #[inline]
     pub(super) fn set_block(&self, position: u64, shift: u32, block: u32) {
         self.blocks.0[(position >> shift) as usize % LANE_BLOCKS].store(block, Relaxed);
     }
 
-    /// The program may go as far as this, and leaves a request when it comes to the mark.
+    /// Lets the program go up to `limit`, and leave a request when it reaches `mark`.
     #[inline]
     pub(super) fn publish(&self, limit: u64, mark: u64, state: LaneState) {
         self.stack.mark.store(mark, Relaxed);
@@ -244,7 +243,7 @@ impl<F: Futex> Record<F> {
         self.stack.state.store(state as u32, Release);
     }
 
-    /// The lane is nobody's.
+    /// Ends the lane's assignment.
     pub(super) fn end(&self) {
         self.stack.state.store(LaneState::Closed as u32, Release);
         self.stack.owner.store(0, Release);

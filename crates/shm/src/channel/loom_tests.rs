@@ -1,8 +1,8 @@
-//! Every interleaving of lanes and requests, within loom's bounds:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib channel`.
+//! Checks every interleaving of lanes and requests, within loom's bounds: `RUSTFLAGS="--cfg loom"
+//! cargo test --release -p toehold-shm --lib channel`.
 //!
-//! A wake-up or a request that is lost is a deadlock, which loom reports, or bytes that
-//! nobody has taken when all threads are done.
+//! loom reports a lost wake-up or request as a deadlock. The tests also check that all bytes are
+//! taken when all threads are done.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -24,15 +24,15 @@ struct Node {
     lease: ModelFutex,
     lane: Record<ModelFutex>,
     requests: Requests,
-    /// The bytes of the lane: loom sees every access at the wrong time.
+    /// The bytes of the lane. loom reports every access that is not ordered.
     bytes: [UnsafeCell<u8>; 2],
-    /// What the stack has taken in. Only with the lease.
+    /// The bytes that the stack has taken. Only the holder of the lease accesses it.
     taken: UnsafeCell<u64>,
-    /// What the attendant sleeps on.
+    /// The attendant sleeps on this.
     bell: ModelFutex,
-    /// The holder of the lease was asked for by one that did not get the lane's lock.
+    /// A thread that did not get the lane's lock has asked the holder of the lease.
     told: AtomicU32,
-    /// What was taken in, for who has no lease.
+    /// The taken bytes, for threads without the lease.
     progress: AtomicU32,
 }
 
@@ -70,7 +70,7 @@ impl Node {
         self.lock(me).acquire(|_| true).unwrap();
         let bounds = self.lane.bounds(OWNER, SHIFT);
         assert!(bounds.len > 0 && bounds.state == LaneState::Open);
-        // SAFETY: loom checks that nobody else has access at the same time.
+        // SAFETY: loom checks that no other thread has access at the same time.
         self.bytes[bounds.done as usize].with_mut(|byte| unsafe { *byte = 1 + bounds.done as u8 });
         self.lane.advance(bounds.done + 1);
         if self.lock(me).release_heeding().unwrap() {
@@ -78,16 +78,16 @@ impl Node {
         }
     }
 
-    /// With the lease.
+    /// Serves requests with the lease.
     fn serve(&self) {
         self.requests.take(|number| {
             assert_eq!(number, 3);
             let done = self.lane.done();
             self.taken.with_mut(|taken| {
-                // SAFETY: loom checks that nobody else has access at the same time.
+                // SAFETY: loom checks that no other thread has access at the same time.
                 let taken = unsafe { &mut *taken };
                 for position in *taken..done {
-                    // SAFETY: as above.
+                    // SAFETY: loom checks that no other thread has access at the same time.
                     let byte = self.bytes[position as usize].with(|byte| unsafe { *byte });
                     assert_eq!(byte, 1 + position as u8);
                 }
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// Leaves a request, and serves it if nobody else will.
+    /// Leaves a request, and serves it if no other thread will.
     fn request(&self, me: u32) {
         match self.requests.leave(3) {
             Left::Attended => {}
@@ -121,7 +121,7 @@ impl Node {
         }
     }
 
-    /// Goes on attending until so much is taken.
+    /// Attends until `until` bytes are taken.
     fn attend(&self, me: u32, until: u32) {
         while self.progress.load(Relaxed) < until {
             self.lease(me).acquire(|_| true).unwrap();
@@ -145,10 +145,10 @@ impl Node {
         self.let_go(me);
     }
 
-    /// That everything was taken, without anybody looking now.
+    /// Checks that all bytes are taken, without another look.
     fn finish(&self, bytes: u64) {
         assert!(!self.requests.are_there());
-        // SAFETY: loom checks that nobody else has access at the same time.
+        // SAFETY: loom checks that no other thread has access at the same time.
         assert_eq!(self.taken.with(|taken| unsafe { *taken }), bytes);
         assert!(self.lease(1).try_acquire());
     }
@@ -166,7 +166,7 @@ fn spawn(node: &Arc<Node>, work: impl FnOnce(&Node) + 'static) -> thread::JoinHa
 }
 
 #[test]
-fn a_request_is_served_by_its_maker_or_by_the_holder() {
+fn maker_or_holder_serves_request() {
     check(3, || {
         let node = Node::new();
         let writer = spawn(&node, |node| {
@@ -184,7 +184,7 @@ fn a_request_is_served_by_its_maker_or_by_the_holder() {
 }
 
 #[test]
-fn two_leave_requests_while_a_third_has_the_lease() {
+fn holder_serves_requests_of_two_threads() {
     check(2, || {
         let node = Node::new();
         let writers = [2, 3].map(|me| {
@@ -201,7 +201,7 @@ fn two_leave_requests_while_a_third_has_the_lease() {
 }
 
 #[test]
-fn who_gives_way_or_comes_after_serves_what_was_left() {
+fn giver_or_next_holder_serves_request() {
     check(2, || {
         let node = Node::new();
         let writer = spawn(&node, |node| {
@@ -222,7 +222,7 @@ fn who_gives_way_or_comes_after_serves_what_was_left() {
 }
 
 #[test]
-fn an_attendant_that_sleeps_is_rung() {
+fn sleeping_attendant_is_rung() {
     check(3, || {
         let node = Node::new();
         node.requests.attend();
@@ -237,7 +237,7 @@ fn an_attendant_that_sleeps_is_rung() {
 }
 
 #[test]
-fn what_is_left_while_the_attendant_retires_is_served() {
+fn request_left_during_retirement_is_served() {
     check(3, || {
         let node = Node::new();
         node.requests.attend();
@@ -250,7 +250,7 @@ fn what_is_left_while_the_attendant_retires_is_served() {
 }
 
 #[test]
-fn who_does_not_get_the_lock_is_told_when_it_is_free() {
+fn failed_lock_attempt_is_told_of_release() {
     check(3, || {
         let node = Node::new();
         let writer = spawn(&node, |node| node.fill(2));
@@ -286,8 +286,8 @@ fn killed_with_the_lock() {
 }
 
 impl Node {
-    /// A program's thread takes the byte that comes next, once it is there. False: nobody
-    /// attends any more.
+    /// Takes the next byte for a program's thread, once it is there. False: there is no attendant
+    /// any more.
     fn take_next(&self, me: u32) -> bool {
         loop {
             self.lock(me).acquire(|_| true).unwrap();
@@ -315,7 +315,7 @@ impl Node {
     }
 }
 
-/// Nothing is left of what the lane showed at first.
+/// Consumes what the lane showed at first.
 fn empty() -> Arc<Node> {
     let node = Node::new();
     node.lane.advance(2);
@@ -324,7 +324,7 @@ fn empty() -> Arc<Node> {
 }
 
 #[test]
-fn who_sleeps_on_a_lane_is_woken_by_what_is_shown_there() {
+fn sleeper_on_lane_is_woken_by_publication() {
     check(3, || {
         let node = empty();
         let reader = spawn(&node, |node| assert!(node.take_next(2) && node.take_next(2)));
@@ -336,7 +336,7 @@ fn who_sleeps_on_a_lane_is_woken_by_what_is_shown_there() {
 }
 
 #[test]
-fn two_that_sleep_on_a_lane_each_get_their_share() {
+fn two_sleepers_on_lane_both_receive() {
     check(2, || {
         let node = empty();
         let readers = [2, 3].map(|me| spawn(&node, move |node| assert!(node.take_next(me))));
@@ -347,7 +347,7 @@ fn two_that_sleep_on_a_lane_each_get_their_share() {
 }
 
 #[test]
-fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
+fn sleeper_on_lane_is_woken_by_retirement() {
     check(3, || {
         let node = empty();
         let reader = spawn(&node, |node| assert!(!node.take_next(2)));
@@ -360,7 +360,7 @@ fn who_sleeps_on_a_lane_is_woken_when_nobody_attends_any_more() {
 }
 
 #[test]
-fn who_was_told_by_one_that_died_before_it_woke_anybody_is_woken_by_the_next() {
+fn marked_sleeper_is_woken_after_death_of_waker() {
     check(3, || {
         let node = empty();
         let reader = spawn(&node, |node| assert!(node.take_next(2)));

@@ -1,22 +1,20 @@
 //! Channels: bytes between a program and its node's stack that need no lease.
 //!
-//! A channel has two *lanes*, one a direction. On either of them the program goes along a
-//! stream whose bytes lie in blocks of payload memory: it fills them or it reads them, in
-//! the bounds that the holder of the lease has set, and says how far it has come. The two
-//! sides of a lane are alike in both directions: the stack moves its `limit`, the program
-//! what is `done`, and what is between the two is the program's.
+//! A channel has two *lanes*, one for each direction. A lane is a stream whose bytes lie in blocks
+//! of payload memory. The program fills or reads them within the bounds that the holder of the
+//! lease has set, and publishes its position. The lanes of both directions work alike: the stack
+//! moves the `limit`, the program moves `done`. The bytes between the two belong to the program.
 //!
-//! A lane has one program's thread at a time, for which there is a lock, a lease of its
-//! own. It is held while bytes are copied, and never while anybody waits for anything; the
-//! holder of the node's lease only ever tries to take it. A thread that dies with it has
-//! filled bytes that nobody will see, or read some that another one reads again; the
-//! engine takes its lock.
+//! One thread of a program uses a lane at a time. It holds a lock, which is a lease of its own. A
+//! thread holds the lock while it copies bytes, and never while it waits. The holder of the node's
+//! lease only tries the lock. A thread that dies with the lock has filled bytes that stay
+//! invisible, or read bytes that another thread reads again. The engine takes its lock.
 //!
-//! What the holder of the lease has to know of, a program leaves as a [request](requests),
-//! a bit a channel: there is no queue that could be full.
+//! A program leaves a [request](requests) to tell the holder of the lease about a lane. Requests
+//! are one bit per channel, so there is no queue that could be full.
 //!
-//! Nothing here is taken for granted that another process may have written: positions
-//! that cannot be, and blocks there are none of, end a copy, and that is all.
+//! This module trusts nothing that another process may have written. Impossible positions and
+//! missing blocks end a copy, and have no other effect.
 
 mod bytes;
 #[cfg(not(loom))]
@@ -30,7 +28,7 @@ pub use handle::{Channels, Lane, LaneLock};
 pub use lane::{Bounds, LANE_BLOCKS, Moved};
 pub use requests::Left;
 
-/// Which way the bytes of a lane go.
+/// The direction of a lane's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Direction {
@@ -40,17 +38,17 @@ pub enum Direction {
     Receive = 1,
 }
 
-/// What a program may do with a lane.
+/// The permitted operations of a program on a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LaneState {
-    /// Nothing: the lane is another connection's, or nobody's.
+    /// None: the lane belongs to another connection, or to none.
     Closed = 0,
     /// Use the bytes between what is done and the limit, and wait for more.
     Open = 1,
     /// Use these bytes, and then call with the lease: there will be no more.
     Ending = 2,
-    /// Call with the lease: there is something about the bytes that a lane does not tell.
+    /// Call with the lease: the lane cannot describe some property of the bytes.
     Special = 3,
 }
 

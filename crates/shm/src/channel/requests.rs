@@ -1,43 +1,43 @@
-//! Requests: what threads without the lease leave for whoever has it.
+//! Requests: messages of threads without the lease to its holder.
 //!
-//! A request is a number, of a channel that something was done with. To leave one that was
-//! left already, and not yet taken, changes nothing; so there is room for all of them. A
-//! process that is killed while it leaves one has left it or not.
+//! A request is the number of a channel that a thread has used. Leaving a request that is there
+//! already changes nothing, so there is room for all of them. A process that is killed while it
+//! leaves a request has either left it or not.
 //!
-//! Whoever leaves a request sees to it that somebody takes it. While an *attendant* is
-//! there, the engine's driver where it drives always, that is its affair, and it is to be
-//! rung only while it sleeps. Otherwise it is that of whoever has the lease, and if nobody
-//! has it, one's own.
+//! A thread that leaves a request ensures that another thread takes it. While there is an
+//! *attendant*, it takes the requests, and needs a ring only while it sleeps. The attendant is the
+//! engine's driver under placement `engine`. Without an attendant the holder of the lease takes
+//! them. If the lease is free, the thread takes it itself.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use crate::futex::{AtomicU32, AtomicU64, fence};
 
-/// Numbers there are.
+/// Words of request bits; each has 64 numbers.
 #[cfg(not(loom))]
 pub(super) const WORDS: usize = 64;
 #[cfg(loom)]
 pub(super) const WORDS: usize = 1;
 
-/// Nobody attends.
+/// There is no attendant.
 const ABSENT: u32 = 0;
-/// Somebody does, and looks soon.
+/// The attendant is awake and checks soon.
 const AWAKE: u32 = 1;
-/// Somebody does, and sleeps.
+/// The attendant sleeps.
 const ASLEEP: u32 = 2;
 
-/// What the requests' memory holds. All zeroes: none.
+/// The shared state of the requests. All zeroes: none.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Requests {
-    /// A bit a word of numbers.
+    /// One bit for each word of numbers.
     summary: Apart<AtomicU64>,
     attendant: Apart<AtomicU32>,
-    /// Not 0: payload memory is wanted back, see [`Requests::press`].
+    /// Not 0: the stack wants payload memory back, see [`Requests::press`].
     pressed: Apart<AtomicU32>,
-    /// Numbers that were ever in use are below this.
+    /// All numbers that were ever in use are below this.
     used: Apart<AtomicU32>,
-    /// A bit a number.
+    /// One bit for each number.
     words: [AtomicU64; WORDS],
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Requests {
 #[repr(C, align(128))]
 struct Apart<T>(T);
 
-/// Whose affair a request is that was left.
+/// The thread that has to take a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// The attendant's, who looks soon.
+    /// The attendant, which checks soon.
     Attended,
-    /// The attendant's, who has to be rung.
+    /// The attendant, which has to be rung.
     MustRing,
-    /// The holder's of the lease, or one's own.
+    /// The holder of the lease, or else the caller.
     Unattended,
 }
 
@@ -87,26 +87,26 @@ impl Requests {
         }
     }
 
-    /// A number is in use from now on. With the lease.
+    /// Marks a number as used. The caller holds the lease.
     #[cfg(not(loom))]
     pub(super) fn note_used(&self, number: u32) {
         self.used.0.fetch_max(number.saturating_add(1), Relaxed);
     }
 
-    /// Numbers that were ever in use are below this.
+    /// All numbers that were ever in use are below this.
     #[cfg(not(loom))]
     pub(super) fn used(&self) -> u32 {
         self.used.0.load(Relaxed)
     }
 
-    /// Memory is wanted back, or no longer: whoever has read something and waits for more
-    /// leaves a request. What was read before is to be looked at after this. With the lease.
+    /// Sets whether the stack wants memory back. If so, threads that have read bytes and wait for
+    /// more leave a request. The caller checks afterwards what was read before. It holds the lease.
     pub(super) fn press(&self, wanted: bool) {
         self.pressed.0.store(wanted.into(), Relaxed);
         fence(SeqCst);
     }
 
-    /// Whether it is, for a thread that has said how far it has read.
+    /// Whether the stack wants memory back, for a thread that has published its position.
     #[inline]
     pub(super) fn are_pressed(&self) -> bool {
         fence(SeqCst);
@@ -119,7 +119,7 @@ impl Requests {
         self.summary.0.load(Relaxed) != 0
     }
 
-    /// Takes all requests. With the lease.
+    /// Takes all requests. The caller holds the lease.
     #[inline]
     pub(super) fn take(&self, mut serve: impl FnMut(u32)) {
         if !self.are_there() {
@@ -140,7 +140,7 @@ impl Requests {
         }
     }
 
-    /// Whether somebody attends.
+    /// Whether there is an attendant.
     #[inline]
     pub(super) fn are_attended(&self) -> bool {
         self.attendant.0.load(Relaxed) != ABSENT
@@ -151,7 +151,7 @@ impl Requests {
         self.attendant.0.store(AWAKE, Relaxed);
     }
 
-    /// This thread is about to sleep. False: it should not, for there are requests.
+    /// Announces that this thread will sleep. False: it must not, since there are requests.
     pub(super) fn doze(&self) -> bool {
         self.attendant.0.store(ASLEEP, Relaxed);
         fence(SeqCst);
@@ -162,7 +162,7 @@ impl Requests {
         none
     }
 
-    /// Nobody attends any more. Requests that are there have to be taken after this.
+    /// Ends the attendance. The caller has to take the present requests afterwards.
     pub(super) fn retire(&self) {
         self.attendant.0.store(ABSENT, Relaxed);
         fence(SeqCst);

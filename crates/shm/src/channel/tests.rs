@@ -22,7 +22,7 @@ fn memory() -> Memory {
     Memory { payload, channels }
 }
 
-/// What the holder of the lease does with a lane and its queue.
+/// The part of the lease's holder for a lane and its queue.
 struct Stream {
     queue: ByteQueue,
     /// The lane's position of the queue's end if it is to be filled, and of its head otherwise.
@@ -53,7 +53,7 @@ impl Stream {
         lane.publish(self.limit, limit, LaneState::Open);
     }
 
-    /// Takes in what was written, and makes room.
+    /// Takes in the written bytes, and makes room.
     fn serve_send(&mut self, memory: &mut Memory, room: usize) {
         let lane = memory.channels.lane(0, Direction::Send).unwrap();
         let more = lane.done() - self.at;
@@ -66,7 +66,7 @@ impl Stream {
         self.publish(memory, Direction::Send, len, limit);
     }
 
-    /// Gives back what was read, and shows what there is.
+    /// Frees the bytes that were read, and publishes new ones.
     fn serve_receive(&mut self, memory: &mut Memory) {
         let lane = memory.channels.lane(0, Direction::Receive).unwrap();
         let read = lane.done() - self.at;
@@ -104,7 +104,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-/// Bytes that are never the same for long.
+/// Bytes that change often.
 fn bytes(from: &mut u32, len: usize) -> Vec<u8> {
     let start = *from;
     *from += len as u32;
@@ -121,7 +121,7 @@ fn behaves_like_a_queue(steps: &[Step], origin: u64) {
     let mut sending = Stream::begin(&memory, origin);
     let mut receiving = Stream::begin(&memory, origin / 3);
     let (mut sent, mut received) = (VecDeque::new(), VecDeque::<u8>::new());
-    // Of what was written and arrived, how much the other side knows of.
+    // The written and the received bytes that the other side knows of.
     let (mut taken, mut shown) = (0, 0);
     let mut number = 0;
     for step in steps {
@@ -217,9 +217,9 @@ proptest! {
         behaves_like_a_queue(&steps, origin);
     }
 
-    /// Whatever another program of the node has written.
+    /// Another program of the node may have written anything.
     #[test]
-    fn nonsense_in_a_lane_ends_copies(done: u64, limit: u64, block: u32, len in 0_usize..5000, fills: bool) {
+    fn nonsense_in_lane_ends_copies(done: u64, limit: u64, block: u32, len in 0_usize..5000, fills: bool) {
         let memory = memory();
         memory.channels.begin(1, OWNER, [limit, 0]);
         let lane = memory.channels.lane(1, Direction::Send).unwrap();
@@ -242,7 +242,7 @@ proptest! {
 }
 
 #[test]
-fn a_lane_is_its_owners_only() {
+fn lane_admits_its_owner_only() {
     let mut memory = memory();
     memory.channels.begin(0, OWNER, [0, 0]);
     let mut sending = Stream::begin(&memory, 0);
@@ -257,7 +257,7 @@ fn a_lane_is_its_owners_only() {
 }
 
 #[test]
-fn what_is_special_is_left_alone_and_what_ends_is_read() {
+fn special_lane_is_left_and_ending_lane_is_read() {
     let memory = memory();
     memory.channels.begin(0, OWNER, [0, 0]);
     let lane = memory.channels.lane(0, Direction::Receive).unwrap();
@@ -275,7 +275,7 @@ fn what_is_special_is_left_alone_and_what_ends_is_read() {
 }
 
 #[test]
-fn the_lock_of_a_dead_process_is_taken_from_it() {
+fn bury_takes_lock_of_dead_process() {
     let memory = memory();
     memory.channels.begin(7, OWNER, [0, 0]);
     let lane = memory.channels.lane(3, Direction::Receive).unwrap();
@@ -299,14 +299,14 @@ fn the_lock_of_a_dead_process_is_taken_from_it() {
 }
 
 #[test]
-fn what_one_had_who_died_with_the_lease_is_taken_from_it() {
+fn mend_takes_lock_of_dead_lease_holder() {
     let memory = memory();
     memory.channels.begin(2, OWNER, [0, 0]);
     let lane = |channel| memory.channels.lane(channel, Direction::Send).unwrap();
     assert!(lane(1).enter());
     let kept = lane(2).lock(5, || true).unwrap();
     memory.channels.leave_request(0);
-    // It takes what was left, and dies before it serves that.
+    // The process takes the requests, and dies before it serves them.
     memory.channels.take_requests(drop);
     memory.channels.mend();
     assert!(lane(1).lock(6, || false).is_some_and(|lock| !lock.release()));
@@ -318,7 +318,7 @@ fn what_one_had_who_died_with_the_lease_is_taken_from_it() {
 }
 
 #[test]
-fn who_did_not_get_the_lock_is_told() {
+fn failed_lock_attempt_is_told() {
     let memory = memory();
     let lane = memory.channels.lane(0, Direction::Send).unwrap();
     let lock = lane.lock(2, || true).unwrap();
@@ -328,7 +328,7 @@ fn who_did_not_get_the_lock_is_told() {
 }
 
 #[test]
-fn requests_are_left_for_whoever_attends() {
+fn requests_are_left_for_attendant() {
     let Memory { channels, .. } = memory();
     assert_eq!(channels.leave_request(99), Left::Unattended);
     channels.attend();
@@ -344,9 +344,9 @@ fn requests_are_left_for_whoever_attends() {
     assert_eq!(channels.leave_request(8), Left::Unattended);
 }
 
-/// A thread writes, another one takes in and checks: under the real scheduler.
+/// One thread writes, another one takes and checks, under the real scheduler.
 #[test]
-fn a_stream_is_whole_between_threads() {
+fn stream_between_threads_is_complete() {
     const TOTAL: usize = 1 << 20;
     let mut memory = memory();
     let channels = memory.channels.clone();
