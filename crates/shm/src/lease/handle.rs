@@ -11,25 +11,25 @@ use crate::carve::{Carver, OutOfMemory};
 use crate::futex::{ALL, Futex, Waited, now_ns};
 use crate::words::Words;
 
-/// Words of a lease: all on one cache line, since whoever looks at one of them
-/// has just looked at the other, or is about to.
+/// Words of a lease. They share one cache line, since a thread that reads one of them usually reads
+/// the others too.
 const STATE: usize = 0;
 const EPOCH: usize = 1;
-/// What tells the thread that holds the lease from others of its process: the lower half of its
-/// thread pointer.
+/// Identifies the thread that holds the lease within its process: the lower half of its thread
+/// pointer.
 const THREAD: usize = 2;
-/// [`ticket`] of the process that is to stop once it has let go.
+/// [`ticket`] of the process that stops after it has released the lease.
 const STOPS_FOR: usize = 3;
 /// Counts the threads that have waited in vain, see [`Lease::await_plea`].
 const PLEAS: usize = 4;
 const LEN: usize = 5;
 
-/// Says in [`STOPS_FOR`] which process is meant: no number that memory holds by chance.
+/// The value of [`STOPS_FOR`] that means a process. Memory does not hold it by chance.
 fn ticket(process: u32) -> u32 {
     process.wrapping_mul(0x9e37_79b1) ^ 0x5f0b_51a7
 }
 
-/// The words, as the protocol of the first one sees them.
+/// The words, as the protocol of the first one uses them.
 #[derive(Clone)]
 struct State(Words);
 
@@ -68,8 +68,8 @@ impl Futex for State {
 
 /// A lock between threads of several processes, of which some may die.
 ///
-/// Every process of the node has a number. Process 1 is the engine, which sees
-/// the others die, and takes from them what they held.
+/// Every process of the node has a number. Process 1 is the engine. It notices the death of other
+/// processes, and takes over the leases that they held.
 ///
 /// ```
 /// use toehold_shm::{Carver, Lease, Region};
@@ -93,14 +93,14 @@ pub struct Lease {
     vigil: Option<Vigil>,
 }
 
-/// What a thread does that has slept for the lease in vain, a few times a second: to
-/// look whether the engine still lives, which alone sees others die.
+/// Called a few times a second by a thread that has slept for the lease in vain. It checks whether
+/// the engine still lives, since only the engine notices other deaths.
 pub type Vigil = Arc<dyn Fn() + Send + Sync>;
 
 impl Lease {
     /// Bytes that a lease takes from a region.
     pub const BYTES_NEEDED: usize = crate::carve::PIECE_ALIGN;
-    /// The engine's number, which a carved lease has.
+    /// The engine's number. A carved lease has this number.
     pub const ENGINE: u16 = 1;
     /// The greatest number a process can have.
     pub const MAX_HOLDER: u16 = HOLDER as u16 - 1;
@@ -113,7 +113,7 @@ impl Lease {
         })
     }
 
-    /// The same lease, for a process of that number.
+    /// A handle to the lease for the process with number `process`.
     ///
     /// # Panics
     ///
@@ -129,7 +129,7 @@ impl Lease {
         }
     }
 
-    /// The same lease, whose threads keep watch while they wait for it.
+    /// Makes the waiting threads of this handle call `vigil`.
     #[must_use]
     pub fn with_vigil(self, vigil: Vigil) -> Self {
         Self {
@@ -138,27 +138,27 @@ impl Lease {
         }
     }
 
-    /// The number of the process this handle is for.
+    /// The number of this handle's process.
     #[inline]
     pub fn me(&self) -> u16 {
         self.me as u16
     }
 
-    /// Takes the lease if it is free and meant for nobody else.
+    /// Takes the lease if it is free and not handed to another thread.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self) -> bool {
         self.side().try_acquire()
     }
 
-    /// Waits for the lease: a few microseconds awake, then asleep.
+    /// Waits for the lease: it spins for a few microseconds, then sleeps.
     #[inline]
     pub fn acquire(&self) -> Result<(), Revoked> {
         self.side().acquire(|waited| self.keep_watch(waited)).map(drop)
     }
 
-    /// The same, until a time in nanoseconds on the monotonic clock, or some
-    /// hundredths of a second longer. False: somebody else has it all the time.
+    /// Waits for the lease until a time in nanoseconds on the monotonic clock, or some hundredths
+    /// of a second longer. False: another thread holds it all the time.
     pub fn acquire_until(&self, until_ns: u64) -> Result<bool, Revoked> {
         let goes_on = |waited| self.keep_watch(waited) && now_ns() < until_ns;
         self.side().acquire(goes_on)
@@ -171,35 +171,35 @@ impl Lease {
         true
     }
 
-    /// Lets the lease go, if this process has it. Whoever rests after that without
-    /// having asked [`Lease::is_closed`] could rest for ever.
+    /// Releases the lease, if this process has it. A thread that rests after that must check
+    /// [`Lease::is_closed`] first, or it could rest forever.
     #[inline]
     pub fn release(&self) {
         let _ = self.side().release();
     }
 
-    /// Lets those who want the lease have it, before this thread takes it back. One
-    /// that sleeps for it comes first and is not overtaken.
+    /// Lets waiting threads have the lease, before this thread takes it back. A sleeping thread
+    /// comes first, and no other thread overtakes it.
     pub fn give_way(&self) -> Result<(), Revoked> {
         let goes_on = |waited| self.keep_watch(waited);
         self.side().give_way(goes_on).map(drop)
     }
 
-    /// Whether somebody wants the lease, or something to be done with it. A hint: it may
-    /// have died since.
+    /// Whether a thread wants the lease, or has left a request. A hint: that thread may have died
+    /// since.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         is_wanted(self.state().load(Relaxed))
     }
 
-    /// Whether nobody gets the lease any more.
+    /// Whether the lease is closed: no thread gets it any more.
     #[inline]
     pub fn is_closed(&self) -> bool {
         is_closed(self.state().load(Relaxed))
     }
 
-    /// The process that has the lease now. The engine can [`Lease::seize`] it from
-    /// one that does not exist.
+    /// The process that holds the lease now. The engine can [`Lease::seize`] it from a process that
+    /// does not exist.
     pub fn holder(&self) -> Option<u16> {
         match self.state().load(Relaxed) & HOLDER {
             0 => None,
@@ -207,18 +207,17 @@ impl Lease {
         }
     }
 
-    /// How often the lease was seized. Does not change while this process has it.
+    /// How often the engine seized the lease. It does not change while this process holds it.
     #[inline]
     pub fn epoch(&self) -> u32 {
         self.words.0.word(EPOCH).load(Acquire)
     }
 
-    /// Takes the lease from a process that is dead, and begins an epoch. False: it
-    /// did not have it. To be called whenever a process dies, since it also takes up
-    /// whatever else the process has left undone: others may wait for it.
+    /// Takes the lease from a dead process, and begins an epoch. False: the process did not hold
+    /// it. Call this whenever a process dies: it also completes the wake-ups that the process has
+    /// left undone.
     ///
-    /// Of a process that is not dead this makes one that has no lease and does not
-    /// know it.
+    /// A process that is not dead loses the lease without knowing it.
     #[must_use]
     pub fn seize(&self, dead: u16) -> bool {
         let seized = self.side().seize(u32::from(dead));
@@ -228,22 +227,22 @@ impl Lease {
         seized
     }
 
-    /// Makes every attempt to acquire fail from now on, and wakes up who waits for the
-    /// lease. Any process may find that the node is dead. Those who rest elsewhere are
-    /// to be roused after this.
+    /// Makes every later attempt to acquire fail, and wakes all threads that wait for the lease.
+    /// Any process may find that the node is dead. The caller has to rouse threads that rest
+    /// elsewhere afterwards.
     pub fn close(&self) {
         self.side().close();
     }
 
-    /// Notes which thread of this process holds the lease: only that one need go on for a moment if
-    /// the process is stopped.
+    /// Records which thread of this process holds the lease. If the process is stopped, only that
+    /// thread needs to run for a moment.
     #[inline]
     pub(super) fn note_thread(&self) {
         let thread = stopped::thread_pointer() as u32;
         self.words.0.word(THREAD).store(thread, Relaxed);
     }
 
-    /// Whether the holder is to stop once it has let go.
+    /// Whether the holder stops after it has released the lease.
     #[cfg(test)]
     pub(super) fn stops(&self) -> bool {
         self.state().load(Relaxed) & super::protocol::STOPS != 0
@@ -254,7 +253,7 @@ impl Lease {
         self.words.0.word(PLEAS).load(Acquire)
     }
 
-    /// Sleeps until [`Lease::pleas`] is not `seen` any more: a thread has waited for the lease for
+    /// Sleeps until [`Lease::pleas`] differs from `seen`: a thread has waited for the lease for
     /// milliseconds, and the holder may be stopped. May return early.
     pub fn await_plea(&self, seen: u32) {
         self.words.0.word(PLEAS).wait(seen, None);
@@ -267,17 +266,18 @@ impl Lease {
         pleas.wake(ALL);
     }
 
-    /// Makes a process let go of the lease that holds it while it is stopped by a signal, such as
-    /// SIGSTOP or the terminal's Ctrl-Z. The thread with the lease runs until it has let go; then the
-    /// process is stopped as before. `pid` is the system's number of the process.
+    /// Makes a process that a signal such as SIGSTOP or Ctrl-Z has stopped release the lease. The
+    /// thread with the lease runs until it has released it; then the process is stopped as before.
+    /// `pid` is the system's number of the process.
     ///
-    /// The thread is run by `ptrace(2)`, so that neither the other threads nor the parent notice. Where
-    /// the system forbids that, the process gets SIGCONT and stops itself by SIGSTOP, of which its
-    /// parent hears.
+    /// The engine runs the thread by `ptrace(2)`, so neither the other threads nor the parent
+    /// notice. Where the system forbids that, the process gets SIGCONT and stops itself by SIGSTOP,
+    /// and its parent notices both.
     ///
     /// # Errors
     ///
-    /// If the process cannot be made to let go: a debugger has it, or it is not this user's.
+    /// If the process cannot be made to release it: a debugger has it, or it belongs to another
+    /// user.
     #[cfg(not(miri))]
     pub fn release_stopped(&self, process: u16, pid: u32) -> Result<(), rustix::io::Errno> {
         let process = u32::from(process);
@@ -301,26 +301,27 @@ impl Lease {
         stopped::run_all(pid as i32, &|| self.side().ask_to_stop(process), &is_held)
     }
 
-    /// Takes the lease if it is free, and otherwise tells whoever has it that a request was
-    /// left, which that one serves before it lets go.
+    /// Takes the lease if it is free, and otherwise tells the holder that there is a request. The
+    /// holder serves it before it releases the lease.
     #[inline]
     pub(super) fn try_acquire_or_request(&self) -> Result<bool, Revoked> {
         self.side().take_or_request()
     }
 
-    /// False: a request was left, and has to be served before the next try.
+    /// Releases the lease. False: there is a request, which the caller has to serve before the next
+    /// attempt.
     #[inline]
     pub(super) fn release_unless_requested(&self) -> Result<bool, Revoked> {
         self.side().release_unless_requested()
     }
 
-    /// Whether a request was left, which is to be served now.
+    /// Whether there is a request for this holder to serve now.
     #[inline]
     pub(super) fn take_requested(&self) -> bool {
         self.side().take_requested()
     }
 
-    /// Whether somebody sleeps for the lease, or is about to.
+    /// Whether a thread sleeps for the lease, or is about to.
     #[cfg(test)]
     pub(super) fn is_asleep_for(&self) -> bool {
         self.state().load(Relaxed) & super::protocol::SLEEPERS != 0

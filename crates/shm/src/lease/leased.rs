@@ -1,4 +1,4 @@
-//! What may only be touched with the lease.
+//! Values that only the holder of the lease may access.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -11,23 +11,23 @@ use std::sync::Arc;
 use super::{Lease, Revoked, leaving};
 use crate::{Carver, Region, RegionError};
 
-/// What a thread does for others when it lets go of a lease.
+/// Work that a thread does for others when it releases a lease.
 pub trait Farewell<T> {
-    /// What is done only when the lease is free.
+    /// Work that has to wait until the lease is free.
     type Debt;
 
-    /// Serves what others have left for whoever has the lease.
+    /// Serves the requests that other threads have left for the holder of the lease.
     fn serve(&self, value: &mut T);
 
-    /// Takes what is to be done once the lease is free: whoever is woken while somebody still
-    /// has it may take that one's processor, only to wait for it.
+    /// Takes the work for the time after the release. A thread that is woken while the lease is
+    /// held may take the holder's processor, only to wait for the lease.
     fn owed(&self, value: &mut T) -> Option<Self::Debt>;
 
-    /// Does it.
+    /// Does that work.
     fn pay(&self, debt: Self::Debt);
 }
 
-/// Nothing.
+/// Does nothing.
 impl<T> Farewell<T> for () {
     type Debt = core::convert::Infallible;
 
@@ -43,8 +43,8 @@ impl<T> Farewell<T> for () {
     }
 }
 
-/// A value of this process, the handles to what the processes share, that is to be
-/// used by whoever has the lease.
+/// A value of this process that only the holder of the lease uses, usually its handles to the
+/// shared state.
 ///
 /// ```
 /// use toehold_shm::{Carver, Lease, Leased, Region, Table};
@@ -60,16 +60,16 @@ impl<T> Farewell<T> for () {
 /// ```
 pub struct Leased<T, F = ()> {
     lease: Lease,
-    /// Whether a guard is in use in this process. The lease's word lies where others
-    /// can write, and anyone can release it: that no two threads of this process have
-    /// the value at once must not depend on it.
+    /// Whether a guard is in use in this process. Other processes can write the lease's word and
+    /// release it. The guarantee that no two threads of this process have the value at once must
+    /// not depend on that word.
     in_use: AtomicBool,
     farewell: F,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a guard is handed out only by whoever changed `in_use` from false to true,
-// so one thread at a time has access to the value.
+// SAFETY: only the thread that changed `in_use` from false to true gets a guard, so one thread at a
+// time has access to the value.
 unsafe impl<T: Send, F: Sync> Sync for Leased<T, F> {}
 
 impl<T> Leased<T> {
@@ -83,7 +83,7 @@ impl<T> Leased<T> {
         }
     }
 
-    /// The same, where whoever lets go does something for others.
+    /// Adds work that a releasing thread does for others.
     #[must_use]
     pub fn with_farewell<F: Farewell<T>>(self, farewell: F) -> Leased<T, F> {
         Leased {
@@ -94,17 +94,16 @@ impl<T> Leased<T> {
         }
     }
 
-    /// Makes this process's handles to a region that other processes of its node use
-    /// already, and puts them behind the region's lease. `make` does what was done in the
-    /// fresh region, in the same order; a [fingerprint](Carver::fingerprint) that differs
-    /// from the one there means that it did not, and it should fail then.
+    /// Makes this process's handles to a region that other processes of its node use already, and
+    /// puts them behind the region's lease. `make` repeats the calls of the process that carved the
+    /// region, in the same order. It should fail if the [fingerprint](Carver::fingerprint) differs
+    /// from the region's.
     ///
-    /// A forked child can use the mapping that it has from its parent.
+    /// A forked child can use the mapping of its parent.
     ///
     /// # Errors
     ///
-    /// [`RegionError::InUse`] if this process has handles to what is in this mapping already;
-    /// those of `make`.
+    /// [`RegionError::InUse`] if this process already has handles to this mapping; those of `make`.
     ///
     /// # Panics
     ///
@@ -117,10 +116,10 @@ impl<T> Leased<T> {
         if !region.take_use() {
             return Err(RegionError::InUse.into());
         }
-        // SAFETY: the handles end up behind the lease, through which all processes that
-        // have the region for writing, which is one node's only, reach theirs; no others of
-        // this process lead to the same addresses; what `make` may keep beside them are
-        // atomic words, which need no lease.
+        // SAFETY: the handles end up behind the lease. All processes that map the region for
+        // writing belong to one node and use it through the lease. No other handles of this process
+        // lead to these addresses. `make` may keep only atomic words beside them, which need no
+        // lease.
         let mut carver = unsafe { Carver::attach(region) };
         let (lease, value) = make(&mut carver)?;
         Ok(Self::new(lease, value))
@@ -141,7 +140,7 @@ impl<T, F: Farewell<T>> Leased<T, F> {
         self.enter()
     }
 
-    /// The same, for some time at most, see [`Lease::acquire_until`].
+    /// Waits for the lease for a limited time, see [`Lease::acquire_until`].
     pub fn lock_until(&self, until_ns: u64) -> Result<Option<LeaseGuard<'_, T, F>>, Revoked> {
         match self.lease.acquire_until(until_ns)? {
             true => self.enter().map(Some),
@@ -159,8 +158,8 @@ impl<T, F: Farewell<T>> Leased<T, F> {
         }
     }
 
-    /// Takes the lease if it is free. `None`: whoever has it serves the request that was
-    /// left before this call, and that nobody else has served yet.
+    /// Takes the lease if it is free. `None`: the holder serves the request that the caller left
+    /// before this call.
     #[inline]
     pub fn try_lock_or_request(&self) -> Result<Option<LeaseGuard<'_, T, F>>, Revoked> {
         match self.lease.try_acquire_or_request()? {
@@ -169,8 +168,8 @@ impl<T, F: Farewell<T>> Leased<T, F> {
         }
     }
 
-    /// Takes the lease from a process that is dead, see [`Lease::seize`]. What it was
-    /// doing is half done.
+    /// Takes the lease from a dead process, see [`Lease::seize`]. The change that it was making may
+    /// be incomplete.
     pub fn seize(&self, dead: u16) -> Option<LeaseGuard<'_, T, F>> {
         if self.lease.seize(dead) {
             self.enter().ok()
@@ -179,13 +178,13 @@ impl<T, F: Farewell<T>> Leased<T, F> {
         }
     }
 
-    /// Whether somebody wants the lease.
+    /// Whether a thread wants the lease.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.lease.is_wanted()
     }
 
-    /// A guard, the lease having been acquired.
+    /// Makes a guard after the lease was acquired.
     #[inline]
     fn enter(&self) -> Result<LeaseGuard<'_, T, F>, Revoked> {
         self.mark()?;
@@ -197,7 +196,7 @@ impl<T, F: Farewell<T>> Leased<T, F> {
         })
     }
 
-    /// Whether a thread of this process has the lease, or is just getting it.
+    /// Whether a thread of this process has the lease, or is about to get it.
     #[inline]
     pub fn is_held_here(&self) -> bool {
         self.lease.holder() == Some(self.lease.me())
@@ -211,7 +210,8 @@ impl<T, F: Farewell<T>> Leased<T, F> {
             self.lease.acquire()?;
         }
         if self.in_use.swap(true, Acquire) {
-            // Somebody has broken the lease's word; the one who has the value lets go.
+            // Another process has overwritten the lease's word; the thread with the value releases
+            // it.
             Err(Revoked)
         } else {
             self.lease.note_thread();
@@ -228,26 +228,24 @@ impl<T, F> fmt::Debug for Leased<T, F> {
     }
 }
 
-/// The right to use what is behind a lease. Letting go of it releases the lease.
+/// The right to use the value behind a lease. Dropping it releases the lease.
 ///
-/// Where it is let go for a while, it may not be had again. Then the guard is of no
-/// use any more and has to be dropped: to use the value after that is a bug, and
-/// panics.
+/// A method that releases the lease for a while may fail to get it back. Then the guard must be
+/// dropped: using the value after that is a bug, and panics.
 ///
-/// A thread that panics with the guard leaves what is behind the lease half done.
-/// Then nobody gets the lease any more, as if the process had died with it.
+/// A thread that panics with the guard may leave the value in an incomplete state. Then no thread
+/// gets the lease any more, as if the process had died with it.
 pub struct LeaseGuard<'a, T, F: Farewell<T> = ()> {
     leased: &'a Leased<T, F>,
     held: bool,
-    /// The thread was panicking already when it took the lease.
+    /// The thread was already panicking when it took the lease.
     panicking: bool,
     _value: PhantomData<&'a mut T>,
 }
 
 impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
-    /// Serves requests, and lets others have the lease if they want it, and takes it back
-    /// after that. One that sleeps for it comes first. After an error the guard is of no
-    /// use any more.
+    /// Serves requests, lets waiting threads have the lease, and takes it back after that. A
+    /// sleeping thread comes first. After an error the guard must be dropped.
     #[cold]
     pub fn give_way(guard: &mut Self) -> Result<(), Revoked> {
         if guard.leased.lease.take_requested() {
@@ -264,9 +262,9 @@ impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
         guard.come_back()
     }
 
-    /// Does something without the lease, such as to rest. After an error, which is that
-    /// the lease could not be had again, the guard is of no use any more. If that is
-    /// known before, nothing is done: nobody would wake up who rests then.
+    /// Runs `work`, such as a rest, without the lease. After an error the guard must be dropped:
+    /// the lease could not be acquired again. If the lease is already closed, `work` does not run,
+    /// since nothing would wake a resting thread.
     pub fn unlocked<R>(guard: &mut Self, work: impl FnOnce() -> R) -> Result<R, Revoked> {
         guard.let_go()?;
         let result = work();
@@ -275,20 +273,20 @@ impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
         Ok(result)
     }
 
-    /// Whether somebody else wants the lease.
+    /// Whether another thread wants the lease.
     #[inline]
     pub fn is_wanted(guard: &Self) -> bool {
         guard.leased.is_wanted()
     }
 
-    /// Whether the guard is still good for something.
+    /// Whether the guard still holds the lease.
     #[inline]
     pub fn is_held(guard: &Self) -> bool {
         guard.held
     }
 
-    /// Lets the lease go once nothing is left to be served. Nobody leaves many requests in
-    /// a row without waiting for the lease, so this comes to an end.
+    /// Releases the lease once no request is left. A thread leaves only a few requests in a row
+    /// without waiting for the lease, so this loop ends.
     #[inline]
     fn let_go(&mut self) -> Result<(), Revoked> {
         let farewell = &self.leased.farewell;
@@ -303,14 +301,14 @@ impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
                 return Ok(());
             }
             self.come_back()?;
-            // A guard that is being dropped is not dropped again by a panic.
+            // The bomb prevents a second drop of the guard if a panic drops it.
             let bomb = Bomb(&self.leased.lease);
             farewell.serve(self);
             core::mem::forget(bomb);
         }
     }
 
-    /// Lets go of the value; the lease is still this process's.
+    /// Gives up the value; this process still holds the lease.
     #[inline]
     fn leave(&mut self) {
         assert!(self.held, "the lease was revoked");
@@ -318,7 +316,7 @@ impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
         self.leased.in_use.store(false, Release);
     }
 
-    /// The other way round.
+    /// Takes the value back.
     #[inline]
     fn come_back(&mut self) -> Result<(), Revoked> {
         self.leased.mark()?;
@@ -327,7 +325,7 @@ impl<T, F: Farewell<T>> LeaseGuard<'_, T, F> {
     }
 }
 
-/// Closes the lease of one who panics while it serves requests.
+/// Closes the lease if its holder panics while it serves requests.
 struct Bomb<'a>(&'a Lease);
 
 impl Drop for Bomb<'_> {
@@ -342,8 +340,8 @@ impl<T, F: Farewell<T>> Deref for LeaseGuard<'_, T, F> {
     #[inline]
     fn deref(&self) -> &T {
         assert!(self.held, "the lease was revoked");
-        // SAFETY: this guard has set `in_use` and not cleared it since, so it is the
-        // only one; it lends the value out for as long as it is borrowed itself.
+        // SAFETY: this guard has set `in_use` and not cleared it since, so it is the only one. It
+        // lends the value as long as it is borrowed itself.
         unsafe { &*self.leased.value.get() }
     }
 }
@@ -352,7 +350,8 @@ impl<T, F: Farewell<T>> DerefMut for LeaseGuard<'_, T, F> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         assert!(self.held, "the lease was revoked");
-        // SAFETY: as in `deref`.
+        // SAFETY: this guard has set `in_use` and not cleared it since, so it is the only one. It
+        // is borrowed mutably.
         unsafe { &mut *self.leased.value.get() }
     }
 }
@@ -366,7 +365,7 @@ impl<T, F: Farewell<T>> Drop for LeaseGuard<'_, T, F> {
                 self.leave();
                 self.leased.lease.release();
             } else {
-                // There is nothing to be done about one that was revoked.
+                // Nothing is left to do for a revoked lease.
                 let _ = self.let_go();
             }
         }

@@ -1,6 +1,6 @@
-//! A process that is about to end: a thread of it that has a lease when it dies leaves what is
-//! behind that half done. So none of its threads gets one any more, and who ends it waits until
-//! none has one. Who is killed outright does not wait.
+//! A process that is about to end. A thread that dies with a lease leaves its change incomplete.
+//! Therefore no thread of an ending process gets a lease, and the process ends only when none holds
+//! one. A killed process does not wait.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -8,23 +8,23 @@ use core::time::Duration;
 
 use crate::Process;
 
-/// The process that is about to end; its children, who have a copy of this, are not. 0: it is
-/// not known of any.
+/// The process that is about to end; its children, which have a copy of this, are not. 0: none.
 static LEAVING: AtomicU32 = AtomicU32::new(0);
 
-/// How often a thread that gets no lease looks whether its process goes on.
+/// How often a thread that gets no lease checks whether its process continues.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often it looks at most. What ends a process may wait for its threads, after this.
+/// Most such checks. The code that ends a process may wait for its threads; the thread continues
+/// after this.
 const LOOKS: u32 = 50;
 
-/// From now on no thread of this process gets a lease; one that has one keeps it until it lets
-/// go. For processes that [end](super::Leased::is_held_here) once none has.
+/// From now on no thread of this process gets a lease; a holder keeps its lease until it releases
+/// it. For processes that [end](super::Leased::is_held_here) once no thread holds one.
 pub fn begin_to_leave(process: Process) {
     LEAVING.store(process.number(), SeqCst);
 }
 
-/// The process goes on.
+/// The process continues.
 pub fn stay() {
     LEAVING.store(0, SeqCst);
 }
@@ -40,7 +40,7 @@ fn is_this_process() -> bool {
     Process::this().is_ok_and(|process| process.number() == leaving)
 }
 
-/// As long as the process may be about to end.
+/// Waits while the process may be about to end.
 #[cold]
 pub(super) fn wait() {
     for _ in 0..LOOKS {
@@ -61,9 +61,9 @@ mod tests {
     use crate::process::tests::forked;
     use crate::{Carver, Lease, Leased, Region};
 
-    /// In a process of its own, since all threads of it are kept from their leases.
+    /// Runs in a process of its own, since it keeps all of its threads from their leases.
     #[test]
-    fn no_thread_gets_a_lease_of_a_process_that_leaves_until_it_stays() {
+    fn leaving_process_gets_no_lease_until_it_stays() {
         let status = forked(|| {
             let process = Process::this().unwrap();
             let mut carver = Carver::new(Region::private(Lease::BYTES_NEEDED).unwrap()).unwrap();
@@ -88,12 +88,12 @@ mod tests {
                 while shared.is_held_here() {
                     std::thread::yield_now();
                 }
-                // It may just have let go.
+                // The thread may just have released it.
                 std::thread::sleep(LOOK);
                 let before = rounds.load(Relaxed);
                 std::thread::sleep(5 * LOOK);
                 let stands = rounds.load(Relaxed) == before && !shared.is_held_here();
-                // Later it goes on anyhow.
+                // Later the thread continues anyhow.
                 let is_late = began.elapsed() > LOOK * LOOKS / 2;
                 stay();
                 goes_on();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_a_process_that_leaves_does_not() {
+    fn child_of_leaving_process_gets_lease() {
         let status = forked(|| {
             begin_to_leave(Process::this().unwrap());
             let child = forked(|| u8::from(is_leaving()));

@@ -1,10 +1,9 @@
-//! Every interleaving of the lease's protocol, within loom's bounds:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib lease`.
+//! Checks every interleaving of the lease's protocol, within loom's bounds: `RUSTFLAGS="--cfg loom"
+//! cargo test --release -p toehold-shm --lib lease`.
 //!
-//! Nobody looks by itself after a slice of time here, so a wake-up that does not
-//! come is a deadlock, which loom reports. A process that is killed is a thread that
-//! ends in the middle of the protocol; that the engine has joined it stands for the
-//! kernel's word that it is dead.
+//! No thread checks by itself after a slice of time here, so loom reports a missing wake-up as a
+//! deadlock. A thread that ends in the middle of the protocol stands for a killed process. The
+//! engine joins it where the kernel would report its death.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -24,7 +23,7 @@ fn forever(_: Waited) -> bool {
 
 struct Node {
     futex: ModelFutex,
-    /// Loom sees every access to it without the lease.
+    /// loom reports every access without the lease.
     changes: UnsafeCell<u64>,
 }
 
@@ -43,9 +42,9 @@ impl Node {
         }
     }
 
-    /// Only with the lease.
+    /// The caller holds the lease.
     fn change(&self) {
-        // SAFETY: loom checks that nobody else has access at the same time.
+        // SAFETY: loom checks that no other thread has access at the same time.
         self.changes.with_mut(|changes| unsafe { *changes += 1 });
     }
 
@@ -60,12 +59,12 @@ impl Node {
         is_wanted(self.futex.word().load(Relaxed))
     }
 
-    /// That nothing is left over, and how often the value was changed.
+    /// Checks that nothing is left in the word, and returns the number of changes.
     fn finish(&self) -> u64 {
         assert!(self.side(ENGINE).try_acquire());
         assert!(!self.is_wanted());
         self.changes.with(|changes| {
-            // SAFETY: as above.
+            // SAFETY: loom checks that no other thread has access at the same time.
             unsafe { *changes }
         })
     }
@@ -83,7 +82,7 @@ fn spawn(node: &Arc<Node>, work: impl FnOnce(&Node) + 'static) -> thread::JoinHa
 }
 
 #[test]
-fn one_at_a_time_and_everybody_in_the_end() {
+fn each_thread_gets_lease_alone() {
     check(3, || {
         let node = Node::new();
         let others = [2, 3].map(|me| spawn(&node, move |node| node.acquire_change_release(me)));
@@ -94,7 +93,7 @@ fn one_at_a_time_and_everybody_in_the_end() {
 }
 
 #[test]
-fn again_and_again() {
+fn lease_is_taken_repeatedly() {
     check(3, || {
         let node = Node::new();
         let other = spawn(&node, |node| (0..2).for_each(|_| node.acquire_change_release(2)));
@@ -105,7 +104,7 @@ fn again_and_again() {
 }
 
 #[test]
-fn who_gives_way_gets_it_back_and_so_does_everybody_else() {
+fn giver_and_waiters_all_get_lease() {
     check(2, || {
         let node = Node::new();
         let side = node.side(ENGINE);
@@ -122,7 +121,7 @@ fn who_gives_way_gets_it_back_and_so_does_everybody_else() {
 }
 
 #[test]
-fn two_that_give_way_to_each_other() {
+fn two_threads_give_way_to_each_other() {
     check(3, || {
         let node = Node::new();
         let twice = |node: &Node, me| {
@@ -140,13 +139,13 @@ fn two_that_give_way_to_each_other() {
     });
 }
 
-/// Where a process is killed.
+/// The step at which a process is killed.
 #[derive(Debug, Clone, Copy)]
 enum Killed {
     Holding,
     Wanting,
     BeforeSleep,
-    /// Woken up from it, in place of somebody else perhaps.
+    /// Woken from its sleep, perhaps in place of another thread.
     AfterSleep,
     BetweenReleaseAndWake,
     BetweenHandingOverAndWake,
@@ -186,7 +185,7 @@ fn be_killed(node: &Node, killed: Killed) {
     }
 }
 
-/// Process 2 is killed while 3 wants the lease; the engine seizes.
+/// Process 2 is killed while process 3 wants the lease; the engine seizes it.
 fn killed_beside_one_other(killed: Killed) {
     check(3, move || {
         let node = Node::new();
@@ -201,7 +200,7 @@ fn killed_beside_one_other(killed: Killed) {
             side.release().unwrap();
         }
         other.join().unwrap();
-        // What the dead process left is gone once somebody has had the lease.
+        // The next holder removes what the dead process left.
         node.acquire_change_release(ENGINE);
         assert!(node.finish() >= 2);
     });
@@ -219,13 +218,13 @@ fn killed_while_it_wants_the_lease() {
 }
 
 #[test]
-fn killed_before_it_wakes_a_sleeper() {
+fn killed_before_waking_sleeper() {
     killed_beside_one_other(Killed::BetweenReleaseAndWake);
     killed_beside_one_other(Killed::BetweenHandingOverAndWake);
     killed_beside_one_other(Killed::BetweenWakeAndTakingBack);
 }
 
-/// Gives the lease to one that dies with it, and sleeps for it then.
+/// Gives the lease to a process that dies with it, and sleeps for it then.
 fn give_way_change_release(node: &Node) {
     let side = node.side(4);
     side.give_way(forever).unwrap();
@@ -234,7 +233,7 @@ fn give_way_change_release(node: &Node) {
 }
 
 #[test]
-fn killed_after_the_lease_was_handed_to_it() {
+fn killed_after_hand_over() {
     check(3, || {
         let node = Node::new();
         node.side(4).acquire(forever).unwrap();
@@ -249,7 +248,7 @@ fn killed_after_the_lease_was_handed_to_it() {
 }
 
 #[test]
-fn killed_after_it_was_woken_in_place_of_another() {
+fn killed_after_wake_up_meant_for_another() {
     check(1, || {
         let node = Node::new();
         node.side(4).acquire(forever).unwrap();
@@ -282,9 +281,9 @@ fn seized_or_released_but_not_both() {
     });
 }
 
-/// One that is wrongly taken for dead while it gives way.
+/// A process gives way and is wrongly taken for dead.
 #[test]
-fn seized_while_it_gives_way() {
+fn seized_while_giving_way() {
     check(3, || {
         let node = Node::new();
         node.side(2).acquire(forever).unwrap();
@@ -306,7 +305,7 @@ fn seized_while_it_gives_way() {
 }
 
 #[test]
-fn closing_wakes_everybody_and_lets_nobody_in() {
+fn closing_wakes_all_and_admits_none() {
     check(3, || {
         let node = Node::new();
         let side = node.side(ENGINE);
@@ -325,7 +324,7 @@ fn closing_wakes_everybody_and_lets_nobody_in() {
 }
 
 #[test]
-fn one_that_gives_up_takes_no_wake_up_with_it() {
+fn timeout_loses_no_wake_up() {
     // Three threads that all may sleep: without a bound this takes minutes.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -342,7 +341,7 @@ fn one_that_gives_up_takes_no_wake_up_with_it() {
         node.side(2).release().unwrap();
         waiting.join().unwrap();
         impatient.join().unwrap();
-        // A hint may be left over, until the next one lets go.
+        // A hint may remain until the next release.
         node.acquire_change_release(2);
         assert_eq!(node.finish(), 2);
     });

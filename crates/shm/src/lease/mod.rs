@@ -1,9 +1,9 @@
-//! The lease: at any time one thread, of all processes of a node, has it.
+//! The lease: a lock that one thread of all processes of a node holds at a time.
 //!
-//! [`Lease`] is who has it, [`Leased`] what one may only touch with it. A thread
-//! that spins for frames holds it all the time, because taking it for every look
-//! would cost more than the look. So whoever wants the lease says so, and a spinner
-//! asks between two looks whether somebody does.
+//! [`Lease`] is the lock, [`Leased`] the values that only its holder may access. A thread that
+//! spins for frames holds the lease all the time, because acquiring it would cost more than the
+//! check for frames. Another thread that wants the lease sets a flag, which the spinner reads
+//! between two checks.
 
 #[cfg(not(loom))]
 mod handle;
@@ -23,8 +23,7 @@ pub use leased::{Farewell, LeaseGuard, Leased};
 pub use leaving::{begin_to_leave, stay};
 pub(crate) use protocol::Side;
 
-/// The lease cannot be had any more: the node is dead, or this process was taken
-/// for dead.
+/// The lease is not available any more: the node is dead, or the engine took this process for dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the lease was revoked: the node is dead, or this process was taken for dead")]
 pub struct Revoked;

@@ -1,89 +1,89 @@
-//! The lease's word: who holds it, who wants it, and when to sleep and to wake.
+//! The lease's word: its holder, its waiters, and the protocol of sleeping and waking.
 //!
-//! All there is to know stands in one word, so that all threads agree on the order
-//! of its changes, and no fences are needed: whoever goes to sleep has put the bit
-//! that says so into the very word that the kernel compares, and whoever lets go
-//! finds it there. Taking the lease is an acquire, letting go a release, so one
-//! holder finds what the one before it wrote.
+//! The state is one word, so that all threads agree on the order of its changes, and no fences are
+//! needed. A thread that goes to sleep has set a bit in the very word that the kernel compares; the
+//! releasing thread finds the bit there. Taking the lease is an acquire operation, releasing it a
+//! release operation. Each holder therefore sees the writes of the one before.
 //!
-//! Any process can be killed between any two steps:
+//! A process can be killed between any two steps:
 //!
 //! - *While it holds the lease*: [`Side::seize`] takes it over.
-//! - *While it wants the lease, or sleeps*: the two bits that say so are hints. The
-//!   next one to take the lease drops [`WANTED`], the next to let go [`SLEEPERS`];
-//!   those who still want it, or sleep again, set them again.
-//! - *After it let go, before it woke a sleeper; or after it was woken, before it
-//!   took the lease*: a wake-up is lost. [`Side::seize`] and [`Side::close`] wake
-//!   everybody, and a sleeper looks by itself after a slice of time.
+//! - *While it wants the lease, or sleeps*: the two bits are hints. The next thread that takes the
+//!   lease clears [`WANTED`], the next that releases it clears [`SLEEPERS`]. Threads that still
+//!   want it, or sleep again, set the bits again.
+//! - *After it released the lease, before it woke a sleeper; or after it was woken, before it took
+//!   the lease*: a wake-up is lost. [`Side::seize`] and [`Side::close`] wake all threads, and a
+//!   sleeper checks by itself after a slice of time.
 //!
-//! A thread that wants something done with the lease, but does not want to wait for it,
-//! leaves a request elsewhere and puts [`REQUESTED`] into the word, if it does not find
-//! it free: [`Side::take_or_request`]. The holder can only let go of a word that has not
-//! the bit, after having taken it out and served what was left:
-//! [`Side::release_unless_requested`]. So no request is overlooked, and nobody needs a
-//! fence for that either.
+//! A thread may want work done under the lease without waiting for it. It leaves a request
+//! elsewhere and sets [`REQUESTED`] in the word, unless the lease is free:
+//! [`Side::take_or_request`]. The holder cannot release a word with that bit. It has to clear the
+//! bit and serve the requests first: [`Side::release_unless_requested`]. So no request is lost, and
+//! this needs no fence either.
 //!
-//! The word can hold anything: other programs of the node could have scribbled over
-//! it. Only the bits named here are looked at, every loop goes on only if somebody
-//! else has changed the word in the meantime, and a wrong holder can be seized.
+//! Other programs of the node may have overwritten the word. Only the bits named here count. Every
+//! loop repeats only if another thread has changed the word in the meantime. A wrong holder can be
+//! seized.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::Revoked;
 use crate::futex::{ALL, Futex, Waited};
 
-/// Nobody holds the lease, wants it, or sleeps.
+/// No thread holds the lease, wants it, or sleeps.
 const FREE: u32 = 0;
 /// The bits of the holder's number; 0 if there is none.
 pub(super) const HOLDER: u32 = 0x7fff;
-/// The holder's process was stopped, and goes on only to let go: it stops itself after that.
+/// The holder's process was stopped, and runs only to release the lease: it stops itself after
+/// that.
 pub(super) const STOPS: u32 = 1 << 26;
 /// A request was left for the holder.
 const REQUESTED: u32 = 1 << 27;
-/// Nobody gets the lease any more.
+/// The lease is closed: no thread gets it any more.
 const CLOSED: u32 = 1 << 28;
-/// Free, but only for those who have slept for it: [`Side::give_way`].
+/// Free, but only for threads that have slept for it: [`Side::give_way`].
 pub(super) const HANDED: u32 = 1 << 29;
-/// Somebody looks again and again whether it is free.
+/// A thread spins for the lease.
 const WANTED: u32 = 1 << 30;
-/// Somebody sleeps until it is let go, unless one was woken already.
+/// A thread sleeps until the lease is released, unless it was already woken.
 pub(super) const SLEEPERS: u32 = 1 << 31;
 
-/// Looks of a thread that wants the lease before it goes to sleep, and looks of
-/// one that gave way before it wants the lease back: a few microseconds.
+/// Attempts of a thread before it sleeps for the lease: a few microseconds. A thread that gave way
+/// checks as often before it wants the lease back.
 #[cfg(not(loom))]
 const TRIES: u32 = 64;
 #[cfg(loom)]
 const TRIES: u32 = 1;
 
-/// How often a thread that wants the lease lets others have its processor after that, and looks
-/// again: whoever has the lease may wait for just this processor, and a sleep would cost it a
-/// system call for the wake-up, too. (`pgbench -S`, 8 clients on two processors: a tenth more.)
+/// How often a thread that wants the lease then yields its processor and tries again. The holder
+/// may wait for just this processor, and a sleep would cost it a system call for the wake-up.
+/// (`pgbench -S`, 8 clients on two processors: a tenth more.)
 #[cfg(not(loom))]
 const YIELDS: u32 = 4;
 #[cfg(loom)]
 const YIELDS: u32 = 0;
 
-/// It took so long at least if somebody has it who does not give way, and gets a whole slice of
-/// time from each who does. Then it is better to sleep: whoever is woken is let in before others.
+/// A yield that takes this long shows a thread that does not yield, and gets a whole slice of time
+/// from each that does. Sleeping is then better: a woken thread runs before others.
 #[cfg(not(loom))]
 const SELFISH_NS: u64 = 500_000;
 
-/// Waits without such offers after one that took so long.
+/// Waits without yields after one that took so long.
 #[cfg(not(loom))]
 const REFUSED: u32 = 1 << 10;
 
-/// A thread that has slept for so long in vain asks the engine to look at the holder, whose process may
-/// be stopped ([`Futex::plead`]). The holder lets go within microseconds unless it lacks a processor.
+/// A thread that has slept this long in vain asks the engine to check the holder, whose process may
+/// be stopped ([`Futex::plead`]). A running holder releases the lease within microseconds, unless
+/// it lacks a processor.
 #[cfg(not(loom))]
 const PLEA_NS: u64 = 3_000_000;
 
-/// A sleeper looks by itself as often as this, in case somebody died with the
-/// wake-up it should have passed on.
+/// How often a sleeper checks by itself, in case a process died with the wake-up that it should
+/// have passed on.
 #[cfg(not(loom))]
 const SLICE_NS: u64 = 20_000_000;
 
-/// What one process does with the lease.
+/// The operations of one process on the lease.
 #[derive(Debug)]
 pub(crate) struct Side<'a, F> {
     pub(crate) futex: &'a F,
@@ -99,7 +99,8 @@ impl<F: Futex> Side<'_, F> {
         taken.is_ok() || self.take(Right::Newcomer) == Ok(true)
     }
 
-    /// Waits for the lease. Asks `goes_on` after every sleep, with what that came to. False: it said no.
+    /// Waits for the lease. Calls `goes_on` after every sleep, with its result. False: `goes_on`
+    /// returned false.
     #[inline]
     pub(crate) fn acquire(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
         let word = self.futex.word();
@@ -145,8 +146,8 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// The last try of one that does not wait any longer. It was perhaps woken in
-    /// place of others that still sleep: then they need their bit, or the lease.
+    /// The last attempt of a thread that stops waiting. It was perhaps woken in place of other
+    /// threads that still sleep: those then need their bit, or the lease.
     fn give_up(&self, right: Right) -> Result<bool, Revoked> {
         let taken = self.take(right)?;
         if !taken && right == Right::Sleeper {
@@ -169,8 +170,8 @@ impl<F: Futex> Side<'_, F> {
             if !is_free(found, right) {
                 return Ok(false);
             }
-            // One that has slept was perhaps woken in place of others that still do,
-            // and had the bit been dropped on its behalf, it would be missing now.
+            // A thread that has slept was perhaps woken in place of threads that still sleep. If
+            // their bit was cleared on its behalf, the bit would be missing now.
             let sleepers = if right == Right::Sleeper {
                 SLEEPERS
             } else {
@@ -184,7 +185,7 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// Tells the holder.
+    /// Tells the holder that this thread wants the lease.
     pub(super) fn want(&self) {
         let word = self.futex.word();
         if word.load(Relaxed) & (WANTED | SLEEPERS) == 0 {
@@ -192,8 +193,8 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// Tells the holder that this thread has to be woken. The word to sleep on;
-    /// `None`: the thread should look again.
+    /// Tells the holder that this thread has to be woken. Returns the word to sleep on; `None`: the
+    /// thread should try again.
     pub(super) fn announce_sleep(&self, right: Right) -> Option<u32> {
         let word = self.futex.word();
         let found = word.load(Relaxed);
@@ -205,8 +206,7 @@ impl<F: Futex> Side<'_, F> {
         announced.then_some(asleep)
     }
 
-    /// Lets the lease go. An error says that it was not this process's any more, or
-    /// that nobody gets it again.
+    /// Releases the lease. An error: it was not this process's any more, or the lease is closed.
     #[inline]
     pub(crate) fn release(&self) -> Result<(), Revoked> {
         let word = self.futex.word();
@@ -216,7 +216,7 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// The word before.
+    /// Returns the word before.
     #[cold]
     fn release_contended(&self) -> Result<u32, Revoked> {
         let found = self.let_go(FREE)?;
@@ -227,8 +227,8 @@ impl<F: Futex> Side<'_, F> {
         if is_closed(found) { Err(Revoked) } else { Ok(found) }
     }
 
-    /// Takes the lease if it is free, and otherwise tells the holder of a request that
-    /// was left before. True: it was taken.
+    /// Takes the lease if it is free, and otherwise tells the holder of a request that was left
+    /// before. True: it was taken.
     #[inline]
     pub(crate) fn take_or_request(&self) -> Result<bool, Revoked> {
         let word = self.futex.word();
@@ -241,7 +241,8 @@ impl<F: Futex> Side<'_, F> {
             }
             let found = word.load(Relaxed);
             let unfree = !is_closed(found) && !is_free(found, Right::Newcomer);
-            // The order of the two is that of what was left and the word that tells of it.
+            // The order of the two operations is that of the request and the word that announces
+            // it.
             if unfree
                 && word
                     .compare_exchange(found, found | REQUESTED, Release, Relaxed)
@@ -252,8 +253,8 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// Lets the lease go, unless a request was left: then it is still this process's, and
-    /// the request to be served before this is called again. True: it was let go.
+    /// Releases the lease, unless there is a request. Then this process still holds the lease, and
+    /// has to serve the request before the next call. True: it was released.
     #[inline]
     pub(crate) fn release_unless_requested(&self) -> Result<bool, Revoked> {
         let word = self.futex.word();
@@ -288,14 +289,14 @@ impl<F: Futex> Side<'_, F> {
         Err(Revoked)
     }
 
-    /// Whether a request was left, which is to be served now.
+    /// Whether there is a request for this holder to serve now.
     #[inline]
     pub(super) fn take_requested(&self) -> bool {
         let word = self.futex.word();
         word.load(Relaxed) & REQUESTED != 0 && word.fetch_and(!REQUESTED, Acquire) & REQUESTED != 0
     }
 
-    /// Lets the lease go and tells whether a request was left, which is to be served all
+    /// Releases the lease and returns whether there is a request, which the caller has to serve all
     /// the same.
     #[inline]
     pub(crate) fn release_heeding(&self) -> Result<bool, Revoked> {
@@ -306,14 +307,14 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// Makes the lease free, or `handed` if somebody sleeps for it, who has to be woken
-    /// then. The word before; an error says that the lease was not this process's any
-    /// more.
+    /// Makes the lease free, or `handed` if a thread sleeps for it, which the caller has to wake.
+    /// Returns the word before. An error: this process did not hold the lease any more.
     pub(super) fn let_go(&self, handed: u32) -> Result<u32, Revoked> {
         let word = self.futex.word();
         let mut found = word.load(Relaxed);
         while found & HOLDER == self.me {
-            // Whoever gives way comes back, or another one comes first, and serves it.
+            // The thread that gives way comes back, or another one comes first, and serves the
+            // request.
             let kept = if handed == FREE {
                 CLOSED
             } else {
@@ -329,9 +330,9 @@ impl<F: Futex> Side<'_, F> {
         Err(Revoked)
     }
 
-    /// Lets somebody who wants the lease have it, and takes it back after that. One
-    /// that sleeps comes first, and cannot be overtaken while it wakes up, by this
-    /// thread or by newcomers: not until they have slept themselves.
+    /// Lets a waiting thread have the lease, and takes it back after that. A sleeping thread comes
+    /// first. While it wakes up, neither this thread nor newcomers can overtake it, until they have
+    /// slept themselves.
     #[cold]
     pub(crate) fn give_way(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
         let found = self.let_go(HANDED)?;
@@ -344,19 +345,18 @@ impl<F: Futex> Side<'_, F> {
                 spin_loop();
             }
         } else if self.futex.wake(1) == 0 {
-            // Nobody slept: the bit was left over from one that died, or that did not
-            // go to sleep after all and looks again right now.
+            // No thread slept: the bit was left by a dead thread, or by one that did not sleep
+            // after all and tries again now.
             right = Right::Giver;
         }
         self.stop_if_asked(found);
         self.acquire_contended(right, goes_on)
     }
 
-    /// Takes the lease from a process that is dead. False: it did not hold it. In
-    /// either case, nobody waits for anything any more that the process did not do.
+    /// Takes the lease from a dead process. False: it did not hold the lease. In either case, no
+    /// thread waits any longer for a wake-up that the process owed.
     ///
-    /// What the dead process wrote is ordered before by its end, which the kernel has
-    /// reported.
+    /// The process's end, which the kernel has reported, orders its writes before this.
     #[cold]
     pub(crate) fn seize(&self, dead: u32) -> bool {
         let word = self.futex.word();
@@ -370,15 +370,16 @@ impl<F: Futex> Side<'_, F> {
             }
         }
         if !seized {
-            // It may have been handed to the dead process. If not, the one woken for
-            // it has to compete with others for once.
+            // The lease may have been handed to the dead process. If not, the thread that was woken
+            // for it has to compete with others once.
             word.fetch_and(!HANDED, Relaxed);
         }
         self.futex.wake(ALL);
         seized
     }
 
-    /// Has the process that holds the lease stop once it has let go. `false`: another one holds it.
+    /// Makes the process that holds the lease stop once it has released it. `false`: another
+    /// process holds the lease.
     #[cold]
     pub(crate) fn ask_to_stop(&self, holder: u32) -> bool {
         let word = self.futex.word();
@@ -392,7 +393,7 @@ impl<F: Futex> Side<'_, F> {
         false
     }
 
-    /// Stops this process if the word, as it was before this process let go, says so.
+    /// Stops this process if `found`, the word before the release, asks for that.
     #[inline]
     fn stop_if_asked(&self, found: u32) {
         if found & STOPS != 0 {
@@ -400,9 +401,9 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// Nobody gets the lease any more. Whoever lets go of it after this learns of it
-    /// from [`Side::release`], and whatever was done with the lease before is visible
-    /// to this thread after it: one that went to rest, for instance.
+    /// Closes the lease: no thread gets it any more. A thread that releases it after this gets an
+    /// error from [`Side::release`]. All earlier work under the lease is visible to this thread
+    /// afterwards, for instance that a thread went to rest.
     #[cold]
     pub(crate) fn close(&self) {
         self.futex.word().fetch_or(CLOSED, AcqRel);
@@ -410,14 +411,14 @@ impl<F: Futex> Side<'_, F> {
     }
 }
 
-/// What a thread may take.
+/// Which states of the word a thread may take the lease from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
     /// The lease if it is free.
     Newcomer,
-    /// Also one that was handed over: it was this thread who did, and nobody came.
+    /// Also a lease that was handed over: this thread did that, and no other thread came.
     Giver,
-    /// Also one that was handed over: this thread has slept for it.
+    /// Also a lease that was handed over: this thread has slept for it.
     Sleeper,
 }
 
@@ -436,12 +437,12 @@ fn is_free(word: u32, right: Right) -> bool {
     word & HOLDER == 0 && (word & HANDED == 0 || right != Right::Newcomer)
 }
 
-/// Lets others have the processor, if there is nobody who keeps it. Whether that paid.
+/// Yields the processor, unless earlier yields did not pay. Returns whether it yielded.
 #[cfg(not(loom))]
 fn offer() -> bool {
     use core::sync::atomic::AtomicU32;
 
-    /// Offers that are not made. Only a hint.
+    /// The number of yields still to skip. Only a hint.
     static LEFT: AtomicU32 = AtomicU32::new(0);
 
     let left = LEFT.load(Relaxed);

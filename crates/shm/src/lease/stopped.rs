@@ -1,16 +1,16 @@
 //! A process that is stopped while one of its threads holds a lease.
 //!
-//! A signal can stop a process at any instruction, and others would wait for the lease until it goes
-//! on. So the engine lets the one thread run until it has let go, by `ptrace(2)`: the other threads
-//! stay stopped, the parent hears nothing, and a SIGCONT or SIGKILL that comes meanwhile has its
-//! effect. A process that a debugger has cannot be had that way.
+//! A signal can stop a process at any instruction, and other processes would wait for the lease
+//! until it continues. The engine therefore runs the one thread by `ptrace(2)` until it has
+//! released the lease. The other threads stay stopped, the parent notices nothing, and a SIGCONT or
+//! SIGKILL during that time has its effect. This does not work for a process under a debugger.
 
 #[cfg(all(test, not(miri)))]
 pub(super) use self::system::run_all;
 #[cfg(not(miri))]
 pub(super) use self::system::{release, stop_here};
 
-/// What tells this thread from others of its process.
+/// Identifies this thread within its process.
 #[inline]
 pub(super) fn thread_pointer() -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -26,7 +26,8 @@ pub(super) fn thread_pointer() -> usize {
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         let pointer: usize;
-        // SAFETY: the register may be read at any time.
+        // SAFETY: every thread may read this register at any time, and the instruction touches no
+        // memory.
         unsafe {
             core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
         }
@@ -50,31 +51,33 @@ mod system {
     use libc::pid_t;
     use rustix::io::Errno;
 
-    /// How long the thread may take to let go, and how long the kernel takes to stop one. A thread
-    /// lets go within microseconds, unless other threads keep it from a processor.
+    /// How long the thread may take to release the lease, and the kernel to stop a thread. A
+    /// release takes microseconds, unless other threads keep the thread from a processor.
     const LONGEST: Duration = Duration::from_millis(50);
 
-    /// Time between two looks at a thread that runs.
+    /// Time between two checks of a running thread.
     const LOOK: Duration = Duration::from_micros(20);
 
-    /// Most threads that are looked at for the one with the lease.
+    /// Most threads that are searched for the one with the lease.
     const MOST_THREADS: usize = 4096;
 
-    /// Stops this process, at this thread: the engine that runs this thread takes the signal away.
+    /// Stops this process, in this thread: the engine that runs this thread removes the signal.
     pub(in super::super) fn stop_here() {
-        // SAFETY: plain numbers; the signal stops the process, and changes nothing of it.
+        // SAFETY: the arguments are plain numbers. The signal stops the process and changes none of
+        // its memory.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), libc::SIGSTOP) };
     }
 
-    /// See [`Lease::release_stopped`](super::super::Lease::release_stopped). `ask` tells the holder,
-    /// as long as it is one, to stop once it has let go; `is_held` says whether it still is.
+    /// See [`Lease::release_stopped`](super::super::Lease::release_stopped). `ask` tells the holder
+    /// to stop after the release; it does nothing for other processes. `is_held` returns whether
+    /// the process still holds the lease.
     pub(in super::super) fn release(
         pid: u32,
         thread: u32,
         ask: impl Fn() -> bool,
         is_held: impl Fn() -> bool,
     ) -> Result<(), Errno> {
-        /// One thread at a time attaches to others, which have one tracer at most.
+        /// Lets one thread at a time attach to others, which have one tracer at most.
         static ALONE: Mutex<()> = Mutex::new(());
         let process = pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,14 +87,14 @@ mod system {
         }
     }
 
-    /// A thread that this one has attached to, until this is dropped.
+    /// A thread that this thread has attached to. Dropping it detaches.
     struct Tracee {
         thread: pid_t,
-        /// Whether it waits for this thread, as it has to before it is let go of.
+        /// Whether the tracee is stopped, as it has to be before the detachment.
         waits: bool,
     }
 
-    /// How a tracee was found.
+    /// The state of a tracee.
     enum Found {
         /// It runs.
         Running,
@@ -101,7 +104,7 @@ mod system {
     }
 
     impl Tracee {
-        /// Attaches to a thread that is stopped, and waits until it says so.
+        /// Attaches to a stopped thread, and waits until the kernel reports that.
         fn seize(thread: pid_t) -> Result<Tracee, Errno> {
             request(libc::PTRACE_SEIZE, thread, 0)?;
             let mut tracee = Tracee { thread, waits: false };
@@ -115,7 +118,8 @@ mod system {
 
         fn look(&mut self) -> Found {
             let mut status = 0;
-            // SAFETY: the status is written to a variable of its type.
+            // SAFETY: the kernel writes the status to a local variable of its type, which outlives
+            // the call.
             match unsafe { libc::waitpid(self.thread, &raw mut status, libc::WNOHANG | libc::__WALL) } {
                 0 => Found::Running,
                 found if found == self.thread && libc::WIFSTOPPED(status) => {
@@ -127,7 +131,7 @@ mod system {
             }
         }
 
-        /// Waits until it stops or ends, for some time, as long as `goes_on`.
+        /// Waits for a limited time until it stops or ends, while `goes_on` returns true.
         fn wait(&mut self, goes_on: impl Fn() -> bool) -> Result<Found, Errno> {
             let until = Instant::now() + LONGEST;
             loop {
@@ -144,12 +148,12 @@ mod system {
             request(libc::PTRACE_CONT, self.thread, signal)
         }
 
-        /// Its thread pointer, of which the lease has half.
+        /// The half of its thread pointer that the lease stores.
         fn thread_pointer(&self) -> Result<u32, Errno> {
             #[cfg(target_arch = "x86_64")]
             {
                 const NT_PRSTATUS: c_int = 1;
-                // SAFETY: plain numbers, for which zeroes are values.
+                // SAFETY: the structure consists of plain numbers, for which zeroes are valid.
                 let mut registers: libc::user_regs_struct = unsafe { core::mem::zeroed() };
                 self.registers(NT_PRSTATUS, (&raw mut registers).cast(), size_of_val(&registers))?;
                 Ok(registers.fs_base as u32)
@@ -171,7 +175,8 @@ mod system {
                 iov_base: place,
                 iov_len: len,
             };
-            // SAFETY: the kernel writes at most `len` bytes to the caller's place.
+            // SAFETY: the kernel writes at most `len` bytes to the caller's buffer, which outlives
+            // the call.
             let done = unsafe {
                 libc::ptrace(
                     libc::PTRACE_GETREGSET as c_uint,
@@ -185,13 +190,13 @@ mod system {
     }
 
     impl Drop for Tracee {
-        /// The kernel stops it again if its process still is stopped.
+        /// The kernel stops the thread again if its process is still stopped.
         fn drop(&mut self) {
             if !self.waits {
                 let interrupted = request(libc::PTRACE_INTERRUPT, self.thread, 0);
                 if interrupted.is_err() || !matches!(self.wait(|| true), Ok(Found::At(_))) {
-                    // It has ended, or is asleep where no signal reaches it; the kernel lets go of it when
-                    // this thread ends.
+                    // The thread has ended, or sleeps where no signal reaches it. The kernel
+                    // detaches it when this thread ends.
                     return;
                 }
             }
@@ -204,7 +209,7 @@ mod system {
     }
 
     fn request(request: c_uint, thread: pid_t, number: c_int) -> Result<(), Errno> {
-        // SAFETY: these requests take numbers, and no memory of this process.
+        // SAFETY: these requests take numbers, and touch no memory of this process.
         let done = unsafe {
             libc::ptrace(
                 request,
@@ -223,7 +228,7 @@ mod system {
         Ok(listed.flatten().take(MOST_THREADS).filter_map(number).collect())
     }
 
-    /// Runs the thread with the lease until it has let go.
+    /// Runs the thread with the lease until it has released it.
     fn run_thread(
         process: pid_t,
         thread: u32,
@@ -241,7 +246,7 @@ mod system {
                 break;
             }
         }
-        // It may have taken the lease and not said so yet.
+        // The thread may have taken the lease and not recorded itself yet.
         let mut holder = found.ok_or(Errno::NXIO)?;
         if !ask() {
             return Ok(());
@@ -251,16 +256,16 @@ mod system {
             holder.run(signal)?;
             match holder.wait(|| true)? {
                 Found::At(libc::SIGSTOP) | Found::Ended => return Ok(()),
-                // Its own signals are for it.
+                // Other signals are meant for the thread itself.
                 Found::At(other) => signal = other,
-                // Without the lease it runs since it was continued meanwhile.
+                // A running thread without the lease was continued meanwhile.
                 Found::Running if !is_held() => return Ok(()),
                 Found::Running => return Err(Errno::TIMEDOUT),
             }
         }
     }
 
-    /// Runs the whole process until it has let go and stopped itself.
+    /// Runs the whole process until it has released the lease and stopped itself.
     pub(in super::super) fn run_all(
         process: pid_t,
         ask: &impl Fn() -> bool,
@@ -272,7 +277,8 @@ mod system {
         if !ask() {
             return Ok(());
         }
-        // SAFETY: plain numbers; the process was stopped, and lives, or has ended and is another user's.
+        // SAFETY: the arguments are plain numbers. The process was stopped, and lives, or has ended
+        // and its number belongs to another user.
         if unsafe { libc::kill(process, libc::SIGCONT) } != 0 {
             return Err(last_error());
         }
@@ -286,7 +292,7 @@ mod system {
         Ok(())
     }
 
-    /// Whether a debugger has a process: it would hear of each signal.
+    /// Whether a debugger has a process; it would receive each signal.
     fn is_traced(process: pid_t) -> bool {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));

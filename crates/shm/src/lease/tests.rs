@@ -13,14 +13,14 @@ fn lease() -> Lease {
     Carver::new(region).unwrap().lease().unwrap()
 }
 
-/// A value that two threads must not change at once, once for each of the processes
-/// 2 and 3.
+/// A value that two threads must not change at once, with a handle for each of the processes 2 and
+/// 3.
 fn leased(lease: &Lease) -> [Arc<Leased<u64>>; 2] {
     [2, 3].map(|process| Arc::new(Leased::new(lease.with_holder(process), 0)))
 }
 
 #[test]
-fn one_at_a_time_has_the_lease() {
+fn one_thread_at_a_time_has_lease() {
     let engine = lease();
     let program = engine.with_holder(2);
     assert_eq!(program.holder(), None);
@@ -36,7 +36,7 @@ fn one_at_a_time_has_the_lease() {
 }
 
 #[test]
-fn a_spinner_does_not_starve_others() {
+fn spinner_does_not_starve_others() {
     let lease = lease();
     let [spinning, waiting] = leased(&lease);
     let stop = Arc::new(AtomicBool::new(false));
@@ -52,7 +52,7 @@ fn a_spinner_does_not_starve_others() {
             }
         }
     });
-    // The spinner has the lease, and holds it whenever nobody wants it.
+    // The spinner has the lease, and holds it while no other thread wants it.
     while lease.holder().is_none() {
         std::thread::yield_now();
     }
@@ -70,7 +70,7 @@ fn a_spinner_does_not_starve_others() {
 }
 
 #[test]
-fn one_that_sleeps_is_not_overtaken_by_who_gives_way() {
+fn giver_does_not_overtake_sleeper() {
     let lease = lease();
     let [giver, sleeper] = leased(&lease);
     for round in 1..=50 {
@@ -82,7 +82,7 @@ fn one_that_sleeps_is_not_overtaken_by_who_gives_way() {
         while !lease.is_asleep_for() {
             std::thread::yield_now();
         }
-        // It may not be asleep yet: then it looks again, and wants the lease still.
+        // It may not sleep yet: then it tries again, and still wants the lease.
         while !other.is_finished() {
             LeaseGuard::give_way(&mut guard).unwrap();
         }
@@ -93,7 +93,7 @@ fn one_that_sleeps_is_not_overtaken_by_who_gives_way() {
 }
 
 #[test]
-fn everything_fails_once_closed() {
+fn closed_lease_refuses_all_calls() {
     let engine = lease();
     let [here, there] = leased(&engine);
     let mut guard = here.lock().unwrap();
@@ -114,7 +114,7 @@ fn everything_fails_once_closed() {
 }
 
 #[test]
-fn nothing_is_done_without_a_lease_that_was_closed() {
+fn unlocked_skips_work_on_closed_lease() {
     let engine = lease();
     let [program, _] = leased(&engine);
     let mut guard = program.lock().unwrap();
@@ -125,7 +125,7 @@ fn nothing_is_done_without_a_lease_that_was_closed() {
 }
 
 #[test]
-fn who_was_taken_for_dead_learns_of_it() {
+fn process_taken_for_dead_gets_error() {
     let engine = lease();
     let [program, _] = leased(&engine);
     let mut guard = program.lock().unwrap();
@@ -138,7 +138,7 @@ fn who_was_taken_for_dead_learns_of_it() {
 
 #[test]
 #[should_panic(expected = "revoked")]
-fn a_guard_that_was_revoked_is_of_no_use() {
+fn revoked_guard_panics() {
     let engine = lease();
     let [program, _] = leased(&engine);
     let mut guard = program.lock().unwrap();
@@ -148,7 +148,7 @@ fn a_guard_that_was_revoked_is_of_no_use() {
 }
 
 #[test]
-fn no_two_guards_though_the_word_was_broken() {
+fn broken_word_admits_no_second_guard() {
     let engine = lease();
     let [program, _] = leased(&engine);
     let guard = program.lock().unwrap();
@@ -159,7 +159,7 @@ fn no_two_guards_though_the_word_was_broken() {
 }
 
 #[test]
-fn without_the_lease_others_have_it() {
+fn others_get_lease_while_unlocked() {
     let engine = lease();
     let [here, there] = leased(&engine);
     let mut guard = here.lock().unwrap();
@@ -171,8 +171,8 @@ fn without_the_lease_others_have_it() {
     assert_eq!(engine.holder(), Some(2));
 }
 
-/// What the engine does about a dead process has to suffice, whatever was left in
-/// the word: by the process or by somebody who scribbles.
+/// After a process has died, the engine's steps must suffice for any word, whether the process or
+/// another program wrote it.
 fn after_a_death_all_goes_on(word: u32) {
     let engine = lease();
     engine.state().store(word, Relaxed);
@@ -201,7 +201,7 @@ fn after_a_death_all_goes_on(word: u32) {
 
 proptest! {
     #[test]
-    fn nothing_that_is_left_in_the_word_lasts(flags in 0_u32..16, holder in 0_u32..6, noise: u32) {
+    fn leftovers_in_word_disappear(flags in 0_u32..16, holder in 0_u32..6, noise: u32) {
         after_a_death_all_goes_on(flags << 28 | holder);
         after_a_death_all_goes_on(noise);
     }
@@ -210,17 +210,17 @@ proptest! {
 mod processes;
 
 #[test]
-fn who_waits_for_a_dead_engine_keeps_watch() {
+fn waiter_calls_vigil() {
     let engine = lease();
     engine.acquire().unwrap();
     let word = engine.clone();
-    // What the vigil of a process comes to that finds the engine dead.
+    // A process whose vigil finds the engine dead closes the lease.
     let program = engine.with_holder(2).with_vigil(Arc::new(move || word.close()));
     assert_eq!(program.acquire(), Err(Revoked));
 }
 
 #[test]
-fn one_that_waits_for_some_time_gives_up() {
+fn limited_wait_times_out() {
     let engine = lease();
     let program = engine.with_holder(2);
     engine.acquire().unwrap();
@@ -231,7 +231,7 @@ fn one_that_waits_for_some_time_gives_up() {
 }
 
 #[test]
-fn a_panic_with_the_guard_closes_the_lease() {
+fn panic_with_guard_closes_lease() {
     let lease = lease();
     let [breaking, waiting] = leased(&lease);
     let panicked = std::thread::spawn(move || {
@@ -244,7 +244,7 @@ fn a_panic_with_the_guard_closes_the_lease() {
 }
 
 #[test]
-fn a_panic_elsewhere_does_not_close_the_lease() {
+fn panic_without_guard_keeps_lease_open() {
     struct Last(Arc<Leased<u64>>);
     impl Drop for Last {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Real processes, of which some are killed.
+//! Tests with real processes, some of which are killed.
 
 use core::convert::Infallible;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,13 +10,13 @@ use crate::{Access, Carver, Lease, LeaseGuard, Leased, OutOfMemory, Region, Revo
 const ROLE: &str = "TOEHOLD_TEST_LEASE_ROLE";
 const PROCESS: &str = "TOEHOLD_TEST_LEASE_PROCESS";
 
-/// How often a process had the lease, for each process.
+/// How often each process has had the lease.
 const COUNTS: usize = 6;
 
 struct Node {
     counts: Words,
-    /// Changed with the lease only; the two are the same at all times but while a
-    /// process changes them.
+    /// Only the holder of the lease changes these. The two are equal, except while a process
+    /// changes them.
     leased: Leased<Table<u64>>,
 }
 
@@ -37,7 +37,7 @@ impl Node {
         self.leased.lease()
     }
 
-    /// Has the lease nearly all the time, until it is closed.
+    /// Holds the lease nearly all the time, until it is closed.
     fn keep_busy(&self) -> Result<Infallible, Revoked> {
         let count = self.counts.word(usize::from(self.lease().me()));
         loop {
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Has the lease again and again, in all the ways there are, until it is closed.
+    /// Takes the lease again and again, in all possible ways, until it is closed.
     fn work(&self) -> Result<Infallible, Revoked> {
         let count = self.counts.word(usize::from(self.lease().me()));
         let change = |table: &mut Table<u64>| {
@@ -72,16 +72,16 @@ impl Node {
     }
 }
 
-/// Not a test of its own: the other processes of the tests below.
+/// Not a test of its own: it runs the other processes of the tests below.
 #[test]
-fn another_process_of_the_node() {
+fn child_process_of_tests() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
     let process = std::env::var(PROCESS).unwrap().parse().unwrap();
     let fd = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let region = Region::open(fd, Access::ReadWrite).unwrap();
-    // SAFETY: the table is only used with the lease.
+    // SAFETY: the table is used only with the lease, which all processes of this test share.
     let carver = unsafe { Carver::attach(region) };
     let node = Node::carve(carver, process).unwrap();
     match role.as_str() {
@@ -108,7 +108,7 @@ impl Process {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "lease::tests::processes::another_process_of_the_node",
+                "lease::tests::processes::child_process_of_tests",
                 "--nocapture",
             ])
             .env(ROLE, role)
@@ -136,7 +136,7 @@ impl Drop for Process {
     }
 }
 
-/// The engine's handles, and the descriptor for others.
+/// The engine's handles, and the descriptor for the other processes.
 fn node() -> (Node, OwnedFd) {
     let region = Region::create("toehold-test", Node::len()).unwrap();
     let fd = region.fd().unwrap().try_clone_to_owned().unwrap();
@@ -147,7 +147,7 @@ fn node() -> (Node, OwnedFd) {
 }
 
 #[test]
-fn the_engine_gets_the_lease_of_a_process_that_was_killed() {
+fn engine_gets_lease_of_killed_process() {
     let (engine, fd) = node();
     let mut holder = Process::start(fd.try_clone().unwrap(), 2, "hold");
     while engine.lease().holder() != Some(2) {
@@ -170,7 +170,7 @@ fn the_engine_gets_the_lease_of_a_process_that_was_killed() {
 }
 
 #[test]
-fn others_go_on_wherever_a_process_is_killed() {
+fn others_continue_wherever_a_process_is_killed() {
     let (engine, fd) = node();
     let start = |process| Process::start(fd.try_clone().unwrap(), process, "work");
     let mut workers: Vec<_> = (2..5).map(start).collect();
@@ -184,7 +184,7 @@ fn others_go_on_wherever_a_process_is_killed() {
         let victim = round % 3;
         workers[victim].kill();
         if let Some(mut guard) = engine.leased.seize(victim as u16 + 2) {
-            // What it was doing is repaired.
+            // This repairs the change that was under way.
             guard[1] = guard[0];
         }
         drop(engine.leased.lock().unwrap());
@@ -196,7 +196,7 @@ fn others_go_on_wherever_a_process_is_killed() {
     }
 }
 
-/// The state of a process, as `proc(5)` says it.
+/// The state of a process, as `proc(5)` reports it.
 fn state(pid: u32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -204,19 +204,21 @@ fn state(pid: u32) -> char {
 }
 
 fn signal(process: &Process, signal: i32) {
-    // SAFETY: plain numbers; the child is not waited for before.
+    // SAFETY: the arguments are plain numbers, and the child has not been waited for, so its number
+    // is still its own.
     assert_eq!(unsafe { libc::kill(process.0.id() as i32, signal) }, 0);
 }
 
-/// Whether the parent would hear that its child was continued.
+/// Whether the parent would notice that its child was continued.
 fn was_continued(process: &Process) -> bool {
     let mut status = 0;
     let options = libc::WCONTINUED | libc::WNOHANG;
-    // SAFETY: the status is written to a variable of its type; the child has not ended.
+    // SAFETY: the kernel writes the status to a local variable of its type; the child has not
+    // ended.
     unsafe { libc::waitpid(process.0.id() as i32, &raw mut status, options) > 0 }
 }
 
-/// Stops a process, and waits until all of it has stopped.
+/// Stops a process, and waits until all of its threads have stopped.
 fn stop(process: &Process) {
     signal(process, libc::SIGSTOP);
     while state(process.0.id()) != 'T' {
@@ -225,7 +227,7 @@ fn stop(process: &Process) {
 }
 
 #[test]
-fn stopped_holder_lets_go_and_stays_stopped() {
+fn stopped_holder_releases_lease_and_stays_stopped() {
     let (engine, fd) = node();
     let worker = Process::start(fd, 2, "busy");
     let count = engine.counts.word(2);
@@ -283,7 +285,7 @@ fn sigcont_during_release_is_not_lost() {
                 signal(&worker, libc::SIGCONT);
             });
             if engine.lease().holder() == Some(2) {
-                // It may have let go by itself meanwhile.
+                // It may have released the lease by itself meanwhile.
                 let _ = engine.lease().release_stopped(2, worker.0.id());
             }
         });
@@ -302,7 +304,7 @@ fn stopped_holder_that_is_killed_during_release_is_seized() {
         std::thread::yield_now();
     }
     stop(&holder);
-    // It never lets go, so that the engine's patience ends.
+    // It never releases the lease, so the engine stops waiting.
     let released = engine.lease().release_stopped(2, holder.0.id());
     assert_eq!(released, Err(rustix::io::Errno::TIMEDOUT));
     assert_eq!(engine.lease().holder(), Some(2));
@@ -330,7 +332,7 @@ fn thread_that_waits_in_vain_pleads() {
 }
 
 #[test]
-fn stopped_holder_that_cannot_be_traced_lets_go_and_stops_again() {
+fn untraceable_stopped_holder_releases_lease_and_stops() {
     let (engine, fd) = node();
     let worker = Process::start(fd, 2, "busy");
     let count = engine.counts.word(2);
