@@ -1,5 +1,5 @@
-//! Every interleaving of resting and waking, within loom's bounds:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib parking`.
+//! Checks every interleaving of resting and waking, within loom's bounds: `RUSTFLAGS="--cfg loom"
+//! cargo test --release -p toehold-shm --lib parking`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -9,7 +9,7 @@ use super::{Rest, begin, end, is_resting, mark, park, rouse, wake};
 use crate::futex::model::ModelFutex;
 use crate::lease::Side;
 
-/// What is changed with the lease, for which loom's lock stands here.
+/// State that changes under the lease; a lock of loom stands for the lease.
 #[derive(Default)]
 struct State {
     done: u32,
@@ -18,7 +18,7 @@ struct State {
 struct Node {
     lease: Mutex<State>,
     slot: ModelFutex,
-    /// Written before the notification, read after it, without the lease.
+    /// Written before the notification and read after it, without the lease.
     message: UnsafeCell<u32>,
 }
 
@@ -31,7 +31,7 @@ impl Node {
         })
     }
 
-    /// Waits until `steps` are done; how often it was notified.
+    /// Waits until `steps` are done, and returns how often it was notified.
     fn wait_for(&self, steps: u32) -> u32 {
         let mut notified = 0;
         let mut state = self.lease.lock().unwrap();
@@ -56,7 +56,7 @@ fn notify(slot: &ModelFutex) -> Option<Rest> {
 }
 
 #[test]
-fn no_notification_is_lost() {
+fn notifications_are_not_lost() {
     loom::model(|| {
         let node = Node::new();
         let other = thread::spawn({
@@ -66,7 +66,7 @@ fn no_notification_is_lost() {
                     let mut state = node.lease.lock().unwrap();
                     state.done += 1;
                     let marked = mark(&node.slot);
-                    // Whoever wakes up wants the lock.
+                    // The woken thread wants the lock.
                     drop(state);
                     if marked.is_some() {
                         wake(&node.slot);
@@ -80,7 +80,7 @@ fn no_notification_is_lost() {
 }
 
 #[test]
-fn two_notify_and_one_of_them_wakes() {
+fn one_of_two_notifiers_wakes() {
     loom::model(|| {
         let node = Node::new();
         begin(&node.slot, Rest::Parked);
@@ -96,26 +96,26 @@ fn two_notify_and_one_of_them_wakes() {
 }
 
 #[test]
-fn what_was_written_before_is_there_after() {
+fn earlier_writes_are_visible_after_wake_up() {
     loom::model(|| {
         let node = Node::new();
         begin(&node.slot, Rest::Parked);
         let other = thread::spawn({
             let node = Arc::clone(&node);
             move || {
-                // SAFETY: loom checks that nobody else has access at the same time.
+                // SAFETY: loom checks that no other thread has access at the same time.
                 node.message.with_mut(|message| unsafe { *message = 7 });
                 notify(&node.slot);
             }
         });
         park(&node.slot, None);
-        // SAFETY: as above.
+        // SAFETY: loom checks that no other thread has access at the same time.
         assert_eq!(node.message.with(|message| unsafe { *message }), 7);
         other.join().unwrap();
     });
 }
 
-/// What a thread hears of a bell that nobody silences for others: an epoll of its own, at edges.
+/// A thread's own edge-triggered epoll on a bell that no thread silences for the others.
 struct Sleeper {
     heard: Mutex<bool>,
     ring: Condvar,
@@ -143,14 +143,11 @@ impl Sleeper {
     }
 }
 
-/// Two rest polled. Each hears the rings that are for the other, too, and sleeps on.
+/// Two threads rest polled. Each notices the rings for the other, too, and sleeps again.
 #[test]
-fn who_rests_polled_misses_no_ring() {
+fn polled_thread_misses_no_ring() {
     loom::model(|| {
-        let bell = Arc::new([
-            (ModelFutex::new(), Sleeper::new()),
-            (ModelFutex::new(), Sleeper::new()),
-        ]);
+        let bell = Arc::new([(ModelFutex::new(), Sleeper::new()), (ModelFutex::new(), Sleeper::new())]);
         bell.iter().for_each(|(slot, _)| begin(slot, Rest::Polled));
         let waiters = [0, 1].map(|me| {
             let bell = Arc::clone(&bell);
@@ -198,9 +195,9 @@ fn killed_between_mark_and_wake() {
     });
 }
 
-/// The node dies while a thread goes to rest: nobody will notify it any more.
+/// The node dies while a thread goes to rest: no thread will notify it any more.
 #[test]
-fn closed_while_going_to_rest() {
+fn closed_while_thread_goes_to_rest() {
     loom::model(|| {
         let node = Arc::new((ModelFutex::new(), ModelFutex::new()));
         let waiter = thread::spawn({

@@ -1,12 +1,11 @@
-//! Where threads rest until somebody notifies them, across processes.
+//! Slots in which threads rest until they are notified, across processes.
 //!
-//! Every waiter of the node has a slot with a word of its own. That nothing is lost
-//! between "I shall rest" and "wake whoever rests" is the lease's doing: all calls
-//! but [`Parking::park`] and [`Parking::wake`] are made with it held. The word says whether and where the
-//! thread rests, and whether it was told to wake up.
+//! Every waiter of the node has a slot with its own word. The word says whether and where the
+//! thread rests, and whether it was notified. The lease prevents lost wake-ups: callers hold it for
+//! all calls but [`Parking::park`] and [`Parking::wake`].
 //!
-//! A process may be killed between marking a waiter and waking it. So the mark leaves
-//! visible where the waiter rests, and [`Parking::rouse`] wakes it again.
+//! A process may be killed between marking a waiter and waking it. So the mark keeps visible where
+//! the waiter rests, and [`Parking::rouse`] wakes it again.
 
 #[cfg(not(loom))]
 mod slots;
@@ -24,10 +23,10 @@ use crate::futex::{Futex, Waited};
 pub enum Rest {
     /// On its slot's word: [`Parking::park`](crate::Parking::park).
     Parked = 1,
-    /// On descriptors: whoever notifies it has to ring a doorbell as well.
+    /// On descriptors: the notifier has to ring a doorbell as well.
     Seated = 2,
-    /// On descriptors, and on the bell of all who rest so, which nobody silences: whoever
-    /// notifies it has to ring that one as well.
+    /// On descriptors, and on the common bell of all such threads, which none of them silences. The
+    /// notifier has to ring that bell as well.
     Polled = 3,
 }
 
@@ -46,11 +45,11 @@ const AWAKE: u32 = 0;
 const PARKED: u32 = Rest::Parked as u32;
 const SEATED: u32 = Rest::Seated as u32;
 const POLLED: u32 = Rest::Polled as u32;
-/// Added to where the thread rests.
+/// Added to the value of [`Rest`] once the thread is notified.
 const NOTIFIED: u32 = 4;
 
 fn begin(futex: &impl Futex, rest: Rest) {
-    // Others find it with the lease, which orders it.
+    // Other threads read it with the lease, which orders it.
     futex.word().store(rest as u32, Relaxed);
 }
 
@@ -58,8 +57,7 @@ fn is_resting(futex: &impl Futex) -> bool {
     matches!(futex.word().load(Relaxed), PARKED | SEATED | POLLED)
 }
 
-/// What has been written before is there for the thread that wakes up, even before
-/// it has the lease.
+/// Earlier writes are visible to the thread that wakes up, even before it has the lease.
 fn mark(futex: &impl Futex) -> Option<Rest> {
     let found = futex.word().load(Relaxed);
     let rest = Rest::of(found).filter(|_| found & NOTIFIED == 0)?;
@@ -69,7 +67,8 @@ fn mark(futex: &impl Futex) -> Option<Rest> {
     marked.is_ok().then_some(rest)
 }
 
-/// After it was marked. Whoever has the slot by then, and rests, looks in vain.
+/// Wakes the thread after it was marked. If another thread rests in the slot by then, it checks in
+/// vain.
 fn wake(futex: &impl Futex) {
     futex.wake(1);
 }
@@ -85,7 +84,7 @@ fn rouse(futex: &impl Futex) -> Option<Rest> {
 
 fn park(futex: &impl Futex, until_ns: Option<u64>) {
     while futex.word().load(Acquire) == PARKED {
-        // A signal ends the sleep, too: the caller may have to see to that.
+        // A signal ends the sleep, too: the caller may have to handle it.
         if futex.wait(PARKED, until_ns) != Waited::Different {
             return;
         }

@@ -6,10 +6,10 @@ use super::Rest;
 use crate::carve::{Carver, OutOfMemory};
 use crate::words::Words;
 
-/// A number of slots in which threads rest, of all processes that map the region.
+/// Slots in which threads rest, of all processes that map the region.
 ///
-/// A slot that does not exist is one in which nobody ever rests: numbers of slots
-/// come from memory that others write.
+/// A slot that does not exist behaves like one in which no thread ever rests: other processes can
+/// write the numbers of slots.
 ///
 /// ```
 /// use toehold_shm::{Carver, Parking, Region, Rest};
@@ -36,55 +36,56 @@ impl Parking {
         Words::spaced_bytes_needed(slots as usize)
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     #[inline]
     pub fn slots(&self) -> u32 {
         self.words.len() as u32
     }
 
-    /// From now on a notification wakes the thread of the slot. With the lease held.
+    /// From now on a notification wakes the slot's thread. The caller holds the lease.
     pub fn begin(&self, slot: u32, rest: Rest) {
         if let Some(word) = self.word(slot) {
             super::begin(word, rest);
         }
     }
 
-    /// Rests without the lease until notified, or until a time in nanoseconds on the
-    /// monotonic clock. Ends early if a signal comes, or somebody has written nonsense to the slot.
+    /// Rests without the lease until notified, or until a time in nanoseconds on the monotonic
+    /// clock. Ends early at a signal, or if another process overwrites the slot.
     pub fn park(&self, slot: u32, until_ns: Option<u64>) {
         if let Some(word) = self.word(slot) {
             super::park(word, until_ns);
         }
     }
 
-    /// Tells the thread of the slot to wake up, if it rests and was not told yet; where
-    /// it rests. The caller has to [wake](Parking::wake) it then, or to ring for one that does not
-    /// rest on its word. With the lease held.
+    /// Marks the slot's thread as notified, if it rests and is not marked yet, and returns where it
+    /// rests. The caller then has to [wake](Parking::wake) it, or to ring for a thread that rests
+    /// on descriptors. It holds the lease.
     pub fn mark(&self, slot: u32) -> Option<Rest> {
         super::mark(self.word(slot)?)
     }
 
-    /// Wakes the thread of a slot that was marked and is [`Rest::Parked`]. This needs no lease,
-    /// and is better done without: the thread may want it at once.
+    /// Wakes the thread of a slot that was marked and is [`Rest::Parked`]. This needs no lease;
+    /// call it without one, since the thread may want the lease at once.
     pub fn wake(&self, slot: u32) {
         if let Some(word) = self.word(slot) {
             super::wake(word);
         }
     }
 
-    /// Tells the thread of the slot once more, whether it was told or not: whoever did
-    /// may have died before it woke the thread or rang. This is due for every slot after
-    /// a process has died, and after the lease was closed, when it needs no lease.
+    /// Marks the slot's thread once more: the process that marked it may have died before it woke
+    /// the thread or rang. Call this for every slot after a process has died. Call it also after
+    /// the lease was closed; then it needs no lease.
     pub fn rouse(&self, slot: u32) -> Option<Rest> {
         super::rouse(self.word(slot)?)
     }
 
-    /// The thread is awake. Whether it was notified. With the lease held.
+    /// Ends the rest of an awake thread, and returns whether it was notified. The caller holds the
+    /// lease.
     pub fn end(&self, slot: u32) -> bool {
         self.word(slot).is_some_and(super::end)
     }
 
-    /// Whether the thread of the slot rests and was not yet told to wake up.
+    /// Whether the slot's thread rests and is not marked yet.
     #[inline]
     pub fn is_resting(&self, slot: u32) -> bool {
         self.word(slot).is_some_and(super::is_resting)
@@ -97,7 +98,7 @@ impl Parking {
 }
 
 impl Carver {
-    /// `slots` slots for threads that rest, all awake.
+    /// `slots` slots for resting threads, all awake.
     pub fn parking(&mut self, slots: u32) -> Result<Parking, OutOfMemory> {
         Ok(Parking {
             words: self.spaced_words(slots as usize)?,

@@ -14,14 +14,14 @@ fn both() -> [Parking; 2] {
     let region = Region::create("toehold-test", Parking::bytes_needed(4)).unwrap();
     let fd = region.fd().unwrap().try_clone_to_owned().unwrap();
     let other = Region::open(fd, Access::ReadWrite).unwrap();
-    // SAFETY: slots can be used by everybody at any time.
+    // SAFETY: slots consist of atomic words, which every process may use at any time.
     let mut there = unsafe { Carver::attach(other) };
     let mut here = Carver::new(region).unwrap();
     [&mut here, &mut there].map(|carver| carver.parking(4).unwrap())
 }
 
 #[test]
-fn notified_before_or_after_going_to_rest() {
+fn notification_before_or_after_rest_wakes() {
     let [here, there] = both();
     for early in [true, false].into_iter().cycle().take(200) {
         here.begin(3, Rest::Parked);
@@ -47,7 +47,7 @@ fn notified_before_or_after_going_to_rest() {
 }
 
 #[test]
-fn rests_no_longer_than_until() {
+fn rest_ends_at_deadline() {
     let parking = parking(1);
     parking.begin(0, Rest::Parked);
     let until = now_ns() + Duration::from_millis(20).as_nanos() as u64;
@@ -57,7 +57,7 @@ fn rests_no_longer_than_until() {
 }
 
 #[test]
-fn who_does_not_rest_is_not_notified() {
+fn awake_thread_is_not_notified() {
     let parking = parking(2);
     assert_eq!(parking.mark(1), None);
     assert!(!parking.end(1));
@@ -71,7 +71,7 @@ fn who_does_not_rest_is_not_notified() {
 }
 
 #[test]
-fn one_that_was_marked_by_a_process_that_died_is_roused() {
+fn thread_marked_by_dead_process_is_roused() {
     let [here, there] = both();
     for rest in [Rest::Parked, Rest::Seated] {
         here.begin(0, rest);
@@ -84,7 +84,7 @@ fn one_that_was_marked_by_a_process_that_died_is_roused() {
 }
 
 #[test]
-fn nonsense_in_a_slot_does_no_harm() {
+fn nonsense_in_slot_is_harmless() {
     let parking = parking(1);
     for word in [4, 8, 12, 0x8000_0001, u32::MAX] {
         parking.begin(0, Rest::Parked);
