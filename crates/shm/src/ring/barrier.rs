@@ -1,27 +1,25 @@
-//! The two halves of the fence between one that sends and one that falls asleep.
+//! The two halves of the fence between a sender and a sleeper.
 //!
-//! Each of them stores something and then looks at what the other has stored, and
-//! between the two every side needs a fence. A sender pays for its half with every
-//! burst: it has to wait until another core has let go of all the lines that were
-//! written, half a microsecond for a kilobyte. A sleeper's half costs nothing that
-//! matters. So the sleeper makes the kernel put a fence into every thread of every
-//! process that agreed to it (`membarrier(2)`, GLOBAL_EXPEDITED), the senders'
-//! among them, and the senders only keep the compiler from reordering.
+//! Each side stores a value and then loads the other side's value; between the two every side needs
+//! a fence. A sender pays for its fence with every burst: it waits until another core has given up
+//! all written lines. That takes half a microsecond for a kilobyte. A sleeper's fence costs nothing
+//! that matters. Therefore the sleeper makes the kernel execute a fence in every thread of every
+//! process that has registered (`membarrier(2)`, GLOBAL_EXPEDITED). The senders are among them, and
+//! only keep the compiler from reordering.
 //!
-//! That interrupts every processor on which such a thread runs, for ten microseconds or
-//! so. A sleeper that is woken for one message after the other would spend more on it
-//! than on all the rest. So one that sleeps often asks the senders in its sleeping word to
-//! fence themselves. The first sleep with that request still fences everywhere. Every
-//! sender then either had published before that fence, and what it published is seen by
-//! the sleeper from then on, or it looks at the word after it, and sees the request.
-//! The request is taken back as soon as many records come without a sleep, so that who
-//! sends a stream, or to somebody who spins, fences a few times at most.
+//! `membarrier` interrupts every processor on which such a thread runs, for about ten microseconds.
+//! A thread that sleeps for nearly every message would spend more on it than on all the rest. So a
+//! frequent sleeper asks the senders in its sleeping word to fence themselves. The first sleep with
+//! that request still fences everywhere. A sender may have published before that fence; then the
+//! sleeper sees the record from then on. Otherwise the sender reads the word after the fence, and
+//! sees the request. The sleeper withdraws the request after as many records without a sleep. A
+//! sender of a stream, or to a spinning receiver, therefore fences a few times at most.
 
 use core::sync::atomic::Ordering::SeqCst;
 
 use super::protocol::fence;
 
-/// Makes this process take part. False: the system cannot, or will not.
+/// Registers this process. False: the system cannot, or refuses.
 #[cfg(not(any(loom, miri)))]
 pub(super) fn agree() -> bool {
     use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
@@ -39,17 +37,17 @@ pub(super) fn agree() -> bool {
     false
 }
 
-/// The sleeper's half, once for however many rings it sleeps on: between
+/// The sleeper's half, once for any number of rings. Call it between
 /// [`announce_sleep`](super::Consumer::announce_sleep) and
-/// [`confirm_sleep`](super::Consumer::confirm_sleep). `everywhere`: one of the rings needs
-/// that, for its sleep was announced so or its producer waits and has
-/// [promised](super::Rings::fences_everywhere) it. False: do not sleep, whoever sleeps now
-/// may not be woken.
+/// [`confirm_sleep`](super::Consumer::confirm_sleep). `everywhere`: one of the rings needs a fence
+/// in all processes. Its sleep was announced so, or its producer waits and has
+/// [promised](super::Rings::fences_everywhere) it. False: do not sleep, because the thread may not
+/// be woken.
 pub fn fence_before_sleep(everywhere: bool) -> bool {
     sleeper(everywhere)
 }
 
-/// The sender's half; `light` if the sleeper makes up for it.
+/// The sender's half; `light` if the sleeper fences for both.
 #[inline]
 pub(super) fn sender(light: bool) {
     if light {
@@ -59,8 +57,8 @@ pub(super) fn sender(light: bool) {
     }
 }
 
-/// The sleeper's half; `heavy` if senders rely on it. False: it cannot be had any
-/// more, and whoever sleeps now may not be woken.
+/// The sleeper's half; `heavy` if senders rely on it. False: the fence is not available any more,
+/// and a sleeper may not be woken.
 pub(super) fn sleeper(heavy: bool) -> bool {
     fence(SeqCst);
     !heavy || everywhere()

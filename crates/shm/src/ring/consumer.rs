@@ -12,7 +12,7 @@ use crate::Gather;
 /// Reads records, one at a time, in the order they were committed.
 pub struct Consumer<'a> {
     incoming: Incoming<'a, Direction>,
-    /// The record that was looked at and not passed yet.
+    /// The record that was peeked at and not passed yet.
     peeked: Option<RecordHeader>,
 }
 
@@ -25,8 +25,8 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// The next record, if there is one. An error is final: the other side broke the
-    /// rules and nothing it sends makes sense any more.
+    /// The next record, if there is one. An error is final: the other side broke the rules, and its
+    /// later data is meaningless.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Record<'_>>, Corrupt> {
         if self.peeked.is_none() {
@@ -48,18 +48,18 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Lets the other side reuse the space of all records passed; once a burst. True:
-    /// it waits for space, and its doorbell must be rung.
+    /// Lets the other side reuse the space of all passed records; call it once a burst. True: the
+    /// other side waits for space, and its doorbell must be rung.
     #[inline]
     #[must_use = "if this is true, the producer must be rung"]
     pub fn release(&mut self) -> bool {
         self.incoming.release()
     }
 
-    /// Whether the other side waits for space that it may not know to be free yet,
-    /// and its doorbell must be rung. To be asked after [`Consumer::prepare_sleep`],
-    /// and now and then when there are no records: a wait announced during a
-    /// [`Consumer::release`] may have gone unseen there.
+    /// Whether the other side waits for space that it may not know to be free yet. If so, its
+    /// doorbell must be rung. Call this after [`Consumer::prepare_sleep`], and now and then when
+    /// there are no records: [`Consumer::release`] may not have seen a wait that was announced
+    /// meanwhile.
     #[inline]
     #[must_use = "if this is true, the producer must be rung"]
     pub fn room_wanted(&mut self) -> bool {
@@ -72,40 +72,38 @@ impl<'a> Consumer<'a> {
         self.incoming.position()
     }
 
-    /// Announces that this side will sleep until rung. False: there is a record, and
-    /// nothing was announced. Release everything first.
+    /// Announces that this side will sleep until rung. False: there is a record, and nothing was
+    /// announced. Release all passed records first.
     #[inline]
     pub fn prepare_sleep(&mut self) -> bool {
         self.incoming.prepare_sleep()
     }
 
-    /// The first half of [`Consumer::prepare_sleep`], for one that sleeps on many
-    /// rings: [`fence_before_sleep`](super::fence_before_sleep) once for all of
-    /// them, everywhere if this is true for any, and [`Consumer::confirm_sleep`] on each
-    /// have to follow.
+    /// The first half of [`Consumer::prepare_sleep`], for a thread that sleeps on many rings. Call
+    /// [`fence_before_sleep`](super::fence_before_sleep) once for all of them afterwards,
+    /// everywhere if this is true for any. Then call [`Consumer::confirm_sleep`] on each.
     #[inline]
     #[must_use = "it says which fence has to follow"]
     pub fn announce_sleep(&mut self) -> bool {
         self.incoming.announce_sleep()
     }
 
-    /// The second half of [`Consumer::prepare_sleep`]. False: there is a record, and
-    /// the announcement was taken back.
+    /// The second half of [`Consumer::prepare_sleep`]. False: there is a record, and the
+    /// announcement was withdrawn.
     #[inline]
     pub fn confirm_sleep(&mut self) -> bool {
         self.incoming.confirm_sleep()
     }
 
-    /// Takes the announcement back, if there is one.
+    /// Withdraws the announcement, if there is one.
     #[inline]
     pub fn finish_sleep(&mut self) {
         self.incoming.finish_sleep();
     }
 
-    /// Goes on for a process of this side that was killed while it used this end: whatever it
-    /// was doing, the next record is one that it may have seen, all space before that is
-    /// released, no sleep is announced, and the other side is to be rung, since it may have
-    /// been about to be.
+    /// Continues for a killed process that used this end. The killed process may have seen the next
+    /// record. All space before it is released, and no sleep is announced. Ring the other side
+    /// afterwards, since the killed process may have been about to.
     pub fn mend(&mut self) {
         self.incoming.mend();
     }
@@ -119,8 +117,8 @@ impl fmt::Debug for Consumer<'_> {
     }
 }
 
-/// A record of the other side's. Kind and length are fixed; the bytes may change as
-/// long as they lie in the ring, so they are only ever copied out.
+/// A record of the other side. Kind and length are fixed. The bytes may change as long as they lie
+/// in the ring, so callers can only copy them out.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     first: *const u8,
@@ -129,7 +127,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// What the sender says the record is: from 1 to 65534.
+    /// The sender's kind of the record: from 1 to 65534.
     #[inline]
     pub fn kind(&self) -> u16 {
         self.header.kind
@@ -147,25 +145,26 @@ impl<'a> Record<'a> {
         self.header.len == 0
     }
 
-    /// The bytes from `offset` on, at most `len`, where they lie.
+    /// The bytes from `offset` on, at most `len`, in place.
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Gather<'a> {
         let offset = offset.min(self.len());
         let mut gather = Gather::EMPTY;
-        // SAFETY: the header was checked to describe bytes in the ring, which is mapped
-        // as long as the consumer lives, which the record borrows; for reading only, or
-        // in a segment, whose bytes are written through raw pointers only.
+        // SAFETY: the checked header describes bytes in the ring. The ring is mapped as long as the
+        // consumer, which the record borrows. It is mapped for reading only, or lies in a segment,
+        // whose bytes are written through raw pointers only.
         unsafe { gather.push_raw(self.first.add(offset), len.min(self.len() - offset)) };
         gather
     }
 
-    /// Copies from the byte at `offset` on into `into`, as much as there is and as
-    /// fits, and returns how much that was.
+    /// Copies from the byte at `offset` on into `into`, as much as fits, and returns the number of
+    /// bytes.
     #[inline]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let offset = offset.min(self.len());
         let len = into.len().min(self.len() - offset);
-        // SAFETY: as in `slice`; `into` is memory of this process, so no part of the ring.
+        // SAFETY: the checked header describes bytes in the ring, mapped as long as the consumer.
+        // `into` is memory of this process, so it is no part of the ring.
         unsafe { crate::copy::copy_racing(self.first.add(offset), into.as_mut_ptr(), len) };
         len
     }

@@ -7,20 +7,20 @@ use super::protocol::{Ring, Words, after_all, next_sleep};
 use super::state::ConsumerState;
 use super::{Corrupt, barrier};
 
-/// As many bytes before a sleep are few: the senders' fences would have cost less than the
-/// sleeper's. A fence waits for the lines of its burst, about 30 ns each between distant cores; the
-/// sleeper's costs 25 µs and the time of whom it interrupts.
+/// Fewer bytes than this before a sleep are few: the senders' fences would have cost less than the
+/// sleeper's. A fence waits for the lines of its burst, about 30 ns each between distant cores. The
+/// sleeper's costs 25 µs and the time of the interrupted threads.
 const FEW: u64 = 512 * RECORD_ALIGN;
 
-/// After so many sleeps in a row with few records before them, the producer is asked to
+/// After this many sleeps in a row with few records before them, the consumer asks the producer to
 /// fence itself.
 pub(super) const OFTEN: u32 = 4;
 
-/// As many bytes without a sleep end that.
+/// This many bytes without a sleep end that request.
 pub(super) const MANY: u64 = 8 * FEW;
 
-/// The consumer's side. Its state may hold anything: then what is received makes no
-/// sense, but lies in the ring.
+/// The consumer's side. If its state is overwritten, it receives meaningless bytes, but only bytes
+/// of the ring.
 #[derive(Debug)]
 pub(super) struct Incoming<'a, W> {
     pub(super) ring: &'a Ring<W>,
@@ -28,14 +28,14 @@ pub(super) struct Incoming<'a, W> {
 }
 
 impl<W: Words> Incoming<'_, W> {
-    /// Where the next record is expected.
+    /// The position of the next record.
     #[inline]
     pub(super) fn position(&self) -> u64 {
         self.state.position
     }
 
-    /// Header of the next record, if it is there. It was read once and is checked:
-    /// all of the record lies in the ring.
+    /// Header of the next record, if there is one. It was read once and is checked: all of the
+    /// record lies in the ring.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<RecordHeader>, Corrupt> {
         loop {
@@ -48,19 +48,19 @@ impl<W: Words> Incoming<'_, W> {
             if header.kind != PADDING {
                 return Ok(Some(header));
             }
-            // Padding ends at the end, and none as long as the whole ring passes the
-            // check: the loop runs twice at most.
+            // Padding ends at the ring's end, and padding as long as the whole ring fails the
+            // check. The loop therefore runs twice at most.
             self.state.position = self.state.position.wrapping_add(header.size());
         }
     }
 
-    /// Goes on behind the record that has `header`.
+    /// Continues behind the record with `header`.
     #[inline]
     pub(super) fn advance(&mut self, header: RecordHeader) {
         self.state.position = self.state.position.wrapping_add(header.size());
     }
 
-    /// Lets the producer reuse what was consumed. True: it waits and must be rung.
+    /// Lets the producer reuse the consumed space. True: the producer waits and must be rung.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.state.position == self.state.released {
@@ -71,8 +71,8 @@ impl<W: Words> Incoming<'_, W> {
             self.stay_awake();
         }
         self.ring.words.consumed().store(self.state.position, Release);
-        // Enough if the other side fences for both. Otherwise a wait that is being
-        // announced may go unseen here, and `room_wanted` finds it.
+        // This is enough if the other side fences for both. Otherwise this may miss a wait that is
+        // being announced, and `room_wanted` finds it.
         barrier::sender(true);
         self.starves()
     }
@@ -95,8 +95,7 @@ impl<W: Words> Incoming<'_, W> {
         true
     }
 
-    /// Announces that this side will sleep. False: a record is there, and nothing
-    /// was announced.
+    /// Announces that this side will sleep. False: there is a record, and nothing was announced.
     #[inline]
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let everywhere = self.announce_sleep();
@@ -108,8 +107,8 @@ impl<W: Words> Incoming<'_, W> {
         }
     }
 
-    /// The first half of [`Incoming::prepare_sleep`]; a fence has to follow, everywhere
-    /// if this is true.
+    /// The first half of [`Incoming::prepare_sleep`]. A fence has to follow, everywhere if this is
+    /// true.
     #[inline]
     pub(super) fn announce_sleep(&mut self) -> bool {
         let state = &mut *self.state;
@@ -130,7 +129,7 @@ impl<W: Words> Incoming<'_, W> {
         self.ring.fences.own && state.is_understood == 0
     }
 
-    /// The second half.
+    /// The second half of [`Incoming::prepare_sleep`].
     #[inline]
     pub(super) fn confirm_sleep(&mut self) -> bool {
         self.state.is_understood = (self.state.sleeps & FENCE_YOURSELF != 0).into();
@@ -141,7 +140,7 @@ impl<W: Words> Incoming<'_, W> {
         empty
     }
 
-    /// Takes the announcement back, if there is one.
+    /// Withdraws the announcement, if there is one.
     #[inline]
     pub(super) fn finish_sleep(&mut self) {
         if self.state.sleeps % 2 == 1 {
@@ -150,9 +149,8 @@ impl<W: Words> Incoming<'_, W> {
         }
     }
 
-    /// Goes on for somebody who was killed in the middle of anything: gives back what was
-    /// consumed, and takes the announcement back. Whether the producer waits, and was not rung,
-    /// is not known.
+    /// Continues for a process that was killed at any point: releases the consumed space, and
+    /// withdraws the announcement. Whether the producer waits without having been rung is unknown.
     pub(super) fn mend(&mut self) {
         let (words, state) = (&self.ring.words, &mut *self.state);
         let sleeping = words.sleeping();
@@ -164,7 +162,7 @@ impl<W: Words> Incoming<'_, W> {
         words.consumed().store(state.position, Release);
     }
 
-    /// Spares the producer its fences if it has sent much since the last sleep.
+    /// Ends the request for the producer's fences if it has sent much since the last sleep.
     #[cold]
     fn stay_awake(&mut self) {
         let state = &mut *self.state;
@@ -175,7 +173,7 @@ impl<W: Words> Incoming<'_, W> {
         }
     }
 
-    /// Whether a header the other side wrote can be that of the next record.
+    /// Checks whether the other side's header can be that of the next record.
     #[inline]
     fn check(&self, header: RecordHeader) -> Result<(), Corrupt> {
         let left = self.ring.to_end(self.state.position);

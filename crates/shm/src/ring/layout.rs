@@ -1,8 +1,8 @@
-//! What a section looks like. This is the agreement between two processes that
-//! may be of different builds: every change of it changes [`VERSION`].
+//! The layout of a section, on which two processes of possibly different builds agree. Every change
+//! of it changes [`VERSION`].
 //!
-//! Each side of a link owns one section, which it alone writes and the other side
-//! maps for reading:
+//! Each side of a link owns one section. It alone writes the section, and the other side maps it
+//! for reading:
 //!
 //! | offset | what |
 //! | --- | --- |
@@ -10,18 +10,17 @@
 //! | [`CONSUMED`] | how far this side has consumed the *other* side's records |
 //! | [`SLEEPING`] | odd while this side sleeps until the other side sends; with [`FENCE_YOURSELF`] |
 //! | [`STARVING`] | odd while this side waits until the other side makes room |
-//! | [`NUMBER`] | what the other side is to say when it rings this one; written before it may |
+//! | [`NUMBER`] | the number that the other side sends when it rings this one; written before it may ring |
 //! | [`RECORDS`] | the records this side sends: `capacity` bytes |
 //!
-//! Positions count bytes since the beginning and never wrap; a position's place
-//! is itself modulo the capacity. Records lie at multiples of [`RECORD_ALIGN`],
-//! begin with a [`RecordHeader`] and never cross the end: a padding record fills
-//! the space before it.
+//! Positions count bytes since the beginning and never wrap. The place of a position is the
+//! position modulo the capacity. Records lie at multiples of [`RECORD_ALIGN`], begin with a
+//! [`RecordHeader`] and never cross the end: a padding record fills the space before it.
 //!
-//! No position of the producer is kept in memory. A record is there as soon as its
-//! header is not zero, and before a record becomes visible, the header after it is
-//! made zero. So a message costs the consumer one transfer of a cache line, that
-//! of the record itself, where a position would cost a second one, in sequence.
+//! Memory holds no position of the producer. A record is present once its header is not zero.
+//! Before a record becomes visible, the producer zeroes the header after it. A message therefore
+//! costs the consumer the transfer of one cache line, that of the record. A position would cost a
+//! second one, in sequence.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -35,12 +34,12 @@ pub const VERSION: u16 = 5;
 pub(super) const CONSUMED: usize = 128;
 /// Offset of the consumer's sleeping word.
 pub(super) const SLEEPING: usize = 256;
-/// Set in the sleeping word while the producer has to fence before it believes that word:
-/// a consumer that sleeps often does not fence for both, see [`super::barrier`].
+/// Set in the sleeping word while the producer has to fence before it trusts that word. A consumer
+/// that sleeps often does not fence for both, see [`super::barrier`].
 pub(super) const FENCE_YOURSELF: u64 = 1 << 63;
 /// Offset of the producer's starving word.
 pub(super) const STARVING: usize = 384;
-/// Offset of the number that this side knows the other by.
+/// Offset of this side's number for the other side.
 pub(super) const NUMBER: usize = 512;
 /// Offset of the records.
 pub(super) const RECORDS: usize = 4096;
@@ -53,7 +52,7 @@ pub(super) const MIN_CAPACITY: u64 = 4096;
 /// Most bytes for records, so that lengths are far from the limits of `u32`.
 pub(super) const MAX_CAPACITY: u64 = 1 << 30;
 
-/// What a section begins with.
+/// The beginning of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct SectionHeader {
@@ -61,26 +60,26 @@ pub(super) struct SectionHeader {
     pub(super) magic: u64,
     /// [`VERSION`].
     pub(super) version: u16,
-    /// 1 if this side, before it sleeps, puts a fence into every process that takes
-    /// part, so that the other side need not fence after it has sent.
+    /// 1 if this side executes a fence in every registered process before it sleeps. Then the other
+    /// side need not fence after it has sent.
     pub(super) fences_everywhere: u16,
     /// [`RECORDS`].
     pub(super) records: u32,
-    /// Random number that tells this section from any other.
+    /// Random number that distinguishes this section from any other.
     pub(super) incarnation: u64,
     /// Bytes for records: a power of two.
     pub(super) capacity: u64,
 }
 
-/// The word a record begins with, taken apart. As a word it is never zero.
+/// The fields of the word at the beginning of a record. As a word it is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHeader {
     /// Bytes of the record after the header.
     pub(super) len: u32,
-    /// What the record is; never 0.
+    /// The kind of the record; never 0.
     pub(super) kind: u16,
-    /// Low bits of the record's position divided by [`RECORD_ALIGN`]: tells a
-    /// record from bytes left by an earlier lap.
+    /// Low bits of the record's position divided by [`RECORD_ALIGN`]. They distinguish a record
+    /// from bytes of an earlier lap.
     pub(super) sequence: u16,
 }
 
@@ -114,20 +113,20 @@ impl RecordHeader {
         }
     }
 
-    /// Bytes the whole record takes in the ring.
+    /// Bytes of the whole record in the ring.
     #[inline]
     pub(super) fn size(self) -> u64 {
         record_size(u64::from(self.len))
     }
 }
 
-/// Bytes that a record of `len` bytes takes in the ring; `len` must be far from 2⁶⁴.
+/// Bytes of a record with `len` bytes of content in the ring; `len` must be far from 2⁶⁴.
 #[inline]
 pub(super) fn record_size(len: u64) -> u64 {
     (len + HEADER_LEN + RECORD_ALIGN - 1) & !(RECORD_ALIGN - 1)
 }
 
-/// The longest record of a ring: even if half the ring has to be padded, it fits.
+/// The longest record of a ring: it fits even if half the ring has to be padded.
 #[inline]
 pub(super) fn max_record(capacity: u64) -> u64 {
     capacity / 2 - HEADER_LEN
@@ -141,7 +140,7 @@ const _: () = {
     assert!(offset_of!(SectionHeader, records) == 12);
     assert!(offset_of!(SectionHeader, incarnation) == 16);
     assert!(offset_of!(SectionHeader, capacity) == 24);
-    // Whatever one side writes often shares no pair of cache lines with anything else.
+    // Words that one side writes often share no pair of cache lines with others.
     assert!(size_of::<SectionHeader>() <= CONSUMED && CONSUMED.is_multiple_of(128));
     assert!(SLEEPING - CONSUMED >= 128 && STARVING - SLEEPING >= 128 && NUMBER - STARVING >= 128);
     assert!(RECORDS - NUMBER >= 128);
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_survive_the_way_through_a_word() {
+    fn headers_survive_conversion_to_word() {
         let header = RecordHeader::new(64 * 0x1_2345, 7, 0xdead_beef);
         assert_eq!(header.sequence, 0x2345);
         assert_eq!(RecordHeader::from_word(header.to_word()), header);

@@ -1,5 +1,5 @@
-//! Every interleaving of the ring's protocol, within loom's bounds:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib ring`.
+//! Checks every interleaving of the ring's protocol, within loom's bounds: `RUSTFLAGS="--cfg loom"
+//! cargo test --release -p toehold-shm --lib ring`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
@@ -11,11 +11,11 @@ use super::outgoing::Outgoing;
 use super::protocol::{AtomicU64, Fences, ReserveError, Ring, Words};
 use super::state::{ConsumerState, ProducerState};
 
-/// A ring of four lines, one of which always stays free. Records are one line
-/// long and carry a number; loom sees every unordered access to that.
+/// A ring of four lines, one of which always stays free. Records are one line long and carry a
+/// number; loom reports every unordered access to that.
 const CAPACITY: u64 = 256;
 
-/// loom knows no fences in other processes.
+/// loom supports no fences in other processes.
 const FENCES: Fences = Fences {
     own: false,
     other: false,
@@ -114,7 +114,7 @@ fn ring_of_a_light_sleeper() -> (Sender, Receiver) {
 fn send(sender: &mut Sender, number: u64) -> Result<(), ReserveError> {
     let mut outgoing = sender.end();
     let position = outgoing.reserve(8)?;
-    // SAFETY: loom checks that nobody else has access at the same time.
+    // SAFETY: loom checks that no other thread has access at the same time.
     outgoing
         .ring
         .words
@@ -128,7 +128,7 @@ fn send(sender: &mut Sender, number: u64) -> Result<(), ReserveError> {
 fn take(receiver: &mut Receiver) -> Option<u64> {
     let mut incoming = receiver.end();
     let header = incoming.next().expect("the producer keeps the rules")?;
-    // SAFETY: as above.
+    // SAFETY: loom checks that no other thread has access at the same time.
     let number = incoming
         .ring
         .words
@@ -145,12 +145,12 @@ fn check(threads: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn records_arrive_whole_and_in_order_through_reused_space() {
+fn records_in_reused_space_arrive_complete_in_order() {
     check(|| {
         let (mut outgoing, mut incoming) = ring();
         let producer = thread::spawn(move || {
-            // Bursts: 1 and 2, 3, 4 and 5. The fifth record reuses the first one's line
-            // without a fence since the consumer's position was read.
+            // Bursts: 1 and 2, 3, 4 and 5. The fifth record reuses the first one's line without a
+            // fence since the consumer's position was read.
             for number in 1..=5 {
                 while send(&mut outgoing, number) == Err(ReserveError::Full) {
                     thread::yield_now();
@@ -178,7 +178,7 @@ fn records_arrive_whole_and_in_order_through_reused_space() {
 }
 
 #[test]
-fn a_burst_is_seen_whole_or_not_at_all() {
+fn burst_is_seen_completely_or_not_at_all() {
     check(|| {
         let (mut outgoing, mut incoming) = ring();
         let producer = thread::spawn(move || {
@@ -196,12 +196,12 @@ fn a_burst_is_seen_whole_or_not_at_all() {
 }
 
 #[test]
-fn no_wake_up_of_the_consumer_is_lost() {
+fn consumer_wake_ups_are_not_lost() {
     check(|| all_are_received(ring()));
 }
 
 #[test]
-fn no_wake_up_of_one_who_sleeps_often_is_lost() {
+fn frequent_sleeper_loses_no_wake_up() {
     check(|| all_are_received(ring_of_a_light_sleeper()));
 }
 
@@ -222,7 +222,7 @@ fn all_are_received((mut outgoing, mut incoming): (Sender, Receiver)) {
             received += 1;
             assert_eq!(number, received);
         } else if incoming.end().prepare_sleep() {
-            // A wake-up that does not come is a deadlock, which loom reports.
+            // loom reports a missing wake-up as a deadlock.
             doorbell.wait();
             incoming.end().finish_sleep();
         }
@@ -231,7 +231,7 @@ fn all_are_received((mut outgoing, mut incoming): (Sender, Receiver)) {
 }
 
 #[test]
-fn no_wake_up_of_the_producer_is_lost() {
+fn producer_wake_ups_are_not_lost() {
     check(|| {
         let (mut outgoing, mut incoming) = ring();
         let doorbells = [Arc::new(Notify::new()), Arc::new(Notify::new())];

@@ -1,15 +1,14 @@
 //! Byte rings between two nodes, one for each direction.
 //!
-//! Each node owns a [`Section`] of shared memory, which it hands to the other one
-//! to map for reading ([`PeerSection`]). Out of the two, [`connect`] makes [`Rings`],
-//! which have a [`Producer`] and a [`Consumer`]. What these two remember is plain data
-//! ([`ProducerState`], [`ConsumerState`]), so that several processes of a node can take
-//! turns: each maps the sections for itself.
+//! Each node owns a [`Section`] of shared memory, and sends it to the other node, which maps it for
+//! reading ([`PeerSection`]). [`connect`] joins the two to [`Rings`], which have a [`Producer`] and
+//! a [`Consumer`]. The state of these two is plain data ([`ProducerState`], [`ConsumerState`]).
+//! Several processes of a node can therefore take turns: each maps the sections for itself.
 //!
 //! ```
 //! use toehold_shm::ring::{ConsumerState, PeerSection, ProducerState, Section, connect};
 //!
-//! // Two nodes; in real life two processes, that send the descriptors to each other.
+//! // Two nodes; in practice two processes that send the descriptors to each other.
 //! let here = Section::create("here", 1 << 16, 17)?;
 //! let there = Section::create("there", 1 << 16, 18)?;
 //! let peer_of_here = PeerSection::open(there.read_only_fd()?, 1 << 20)?;
@@ -34,15 +33,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What the other side writes is hostile. The producer reads one word of it, the
-//! consumer's position, and checks that it is possible. The consumer reads a
-//! record's header once, checks that the record lies in the ring, and gives its
-//! bytes out for copying only. Nothing the other side does can lead outside the
-//! ring, block, or panic; what breaks the rules is [`Corrupt`].
+//! The other side's writes are hostile. The producer reads one word of them, the consumer's
+//! position, and checks that it is possible. The consumer reads a record's header once, checks that
+//! the record lies in the ring, and lets callers only copy its bytes. The other side cannot cause
+//! accesses outside the ring, waits, or panics. A breach of the rules is [`Corrupt`].
 //!
-//! To sleep: [`Consumer::prepare_sleep`]; if it returns true, wait for the
-//! doorbell; then [`Consumer::finish_sleep`], clear the doorbell, and only then
-//! look for records again. [`Producer::publish`] says when to ring.
+//! To sleep, call [`Consumer::prepare_sleep`]. If it returns true, wait for the doorbell. Then call
+//! [`Consumer::finish_sleep`], clear the doorbell, and only then check for records again.
+//! [`Producer::publish`] returns whether to ring.
 
 mod barrier;
 mod consumer;
@@ -69,7 +67,7 @@ pub use state::{ConsumerState, ProducerState};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Corrupt {
-    /// A consumer's position that no record begins or ends at.
+    /// A consumer's position that is not a multiple of the alignment.
     #[error("the consumer's position is not aligned")]
     ConsumedUnaligned = 1,
     /// A consumer's position before an earlier one.
@@ -81,7 +79,7 @@ pub enum Corrupt {
     /// A record of kind 0.
     #[error("a record has no kind")]
     RecordKind = 4,
-    /// A record that was not written for this position.
+    /// A record with the sequence number of another position.
     #[error("a record's sequence number belongs to another position")]
     RecordSequence = 5,
     /// A record longer than the ring allows.
@@ -107,13 +105,13 @@ impl Corrupt {
         Corrupt::Padding,
     ];
 
-    /// The rule as a number that is never 0, to be kept in shared memory.
+    /// The rule as a number that is never 0, for shared memory.
     #[inline]
     pub fn code(self) -> u64 {
         self as u64
     }
 
-    /// The rule with this number. 0 is none; one that no rule has stands for any.
+    /// The rule with this number. 0 is none; an unknown number stands for any rule.
     #[inline]
     pub fn from_code(code: u64) -> Option<Corrupt> {
         let index = code.checked_sub(1)?;

@@ -1,8 +1,8 @@
 //! The sending side of the protocol.
 //!
-//! Whoever sends may be killed at any moment, and another process goes on with the state: so
-//! the state never tells of what was not done yet. Where that is a matter of the order of
-//! writes, the compiler keeps it; what is left is for [`Outgoing::mend`].
+//! A sender may be killed at any moment, and another process continues with its state. Therefore
+//! the state never claims work that was not done yet. Compiler fences keep the order of writes for
+//! that; [`Outgoing::mend`] does the rest.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
@@ -14,8 +14,8 @@ use super::protocol::{ReserveError, Ring, Words, after_all, next_sleep};
 use super::state::ProducerState;
 use super::{Corrupt, barrier};
 
-/// The producer's side. Its state may hold anything: then what is sent makes no
-/// sense, but lies in the ring.
+/// The producer's side. If its state is overwritten, it sends meaningless bytes, but only within
+/// the ring.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a, W> {
     pub(super) ring: &'a Ring<W>,
@@ -34,8 +34,8 @@ impl<W: Words> Outgoing<'_, W> {
         self.state.position
     }
 
-    /// Finds space for a record of `len` bytes and returns its position. The record
-    /// is there once committed.
+    /// Finds space for a record of `len` bytes and returns its position. The record exists once
+    /// committed.
     #[inline]
     pub(super) fn reserve(&mut self, len: u64) -> Result<u64, ReserveError> {
         if len > self.max_record() {
@@ -62,18 +62,18 @@ impl<W: Words> Outgoing<'_, W> {
         if self.state.position == self.state.published {
             self.state.first = header.to_word();
         } else {
-            // Out of the consumer's reach until the burst's first record is.
+            // The consumer cannot reach it before the burst's first record is visible.
             self.ring
                 .words
                 .header(self.state.position)
                 .store(header.to_word(), Relaxed);
         }
-        // The record is whole before it counts.
+        // The record is complete before it counts.
         compiler_fence(Release);
         self.state.position = self.state.position.wrapping_add(header.size());
     }
 
-    /// Lets the consumer see what was committed. True: it sleeps and must be rung.
+    /// Lets the consumer see the committed records. True: it sleeps and must be rung.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.state.position == self.state.published {
@@ -84,7 +84,7 @@ impl<W: Words> Outgoing<'_, W> {
             .words
             .header(self.state.published)
             .store(self.state.first, Release);
-        // To publish twice does no harm: then what lies at that place is not looked at any more.
+        // Publishing twice is harmless: the consumer does not read that place any more.
         compiler_fence(Release);
         self.state.published = self.state.position;
         barrier::sender(self.ring.fences.other);
@@ -120,8 +120,8 @@ impl<W: Words> Outgoing<'_, W> {
         Err(fault)
     }
 
-    /// Announces that this side waits for space for a record of `len` bytes. False:
-    /// there is no need to wait, and nothing was announced.
+    /// Announces that this side waits for space for a record of `len` bytes. False: there is no
+    /// need to wait, and nothing was announced.
     pub(super) fn prepare_wait(&mut self, len: u64) -> bool {
         self.announce_wait();
         if barrier::sleeper(self.ring.fences.own) {
@@ -138,7 +138,7 @@ impl<W: Words> Outgoing<'_, W> {
         self.ring.words.starving().store(self.state.waits, Relaxed);
     }
 
-    /// The second half.
+    /// The second half of [`Outgoing::prepare_wait`].
     pub(super) fn confirm_wait(&mut self, len: u64) -> bool {
         let full = self.consumed().is_ok() && self.padding(len) + record_size(len) > self.space();
         if !full {
@@ -147,7 +147,7 @@ impl<W: Words> Outgoing<'_, W> {
         full
     }
 
-    /// Takes the announcement back, if there is one.
+    /// Withdraws the announcement, if there is one.
     pub(super) fn finish_wait(&mut self) {
         if self.state.waits % 2 == 1 {
             self.state.waits = self.state.waits.wrapping_add(1);
@@ -155,9 +155,8 @@ impl<W: Words> Outgoing<'_, W> {
         }
     }
 
-    /// Goes on for somebody who was killed in the middle of anything: shows what was committed,
-    /// and takes the announcement back. Whether the consumer sleeps, and was not rung, is not
-    /// known.
+    /// Continues for a process that was killed at any point: publishes the committed records, and
+    /// withdraws the announcement. Whether the consumer sleeps without having been rung is unknown.
     pub(super) fn mend(&mut self) {
         let _ = self.publish();
         let starving = self.ring.words.starving();
@@ -172,8 +171,8 @@ impl<W: Words> Outgoing<'_, W> {
         if record_size(len) > to_end { to_end } else { 0 }
     }
 
-    /// Bytes that can be used, as far as known. One line always stays free: the
-    /// zero header after the last record.
+    /// Usable bytes, as far as known. One line always stays free: the zero header after the last
+    /// record.
     #[inline]
     fn space(&self) -> u64 {
         let used = self.state.position.wrapping_sub(self.state.consumed);

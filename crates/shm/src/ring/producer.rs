@@ -10,7 +10,7 @@ use super::protocol::ReserveError;
 use super::rings::Direction;
 use crate::copy::prepare_write;
 
-/// Writes records. They are seen by the other side once published, a burst at a time.
+/// Writes records. The other side sees them once they are published, a burst at a time.
 pub struct Producer<'a> {
     outgoing: Outgoing<'a, Direction>,
 }
@@ -26,9 +26,9 @@ impl<'a> Producer<'a> {
         self.outgoing.max_record() as usize
     }
 
-    /// Makes room for a record of `len` bytes. `kind` is what the two sides agree
-    /// upon, from 1 to 65534. The record exists once [committed](Reservation::commit);
-    /// dropping the reservation leaves nothing behind.
+    /// Reserves room for a record of `len` bytes. The two sides agree upon `kind`, from 1 to 65534.
+    /// The record exists once [committed](Reservation::commit); dropping the reservation leaves
+    /// nothing behind.
     ///
     /// # Panics
     ///
@@ -40,10 +40,10 @@ impl<'a> Producer<'a> {
         let header = RecordHeader::new(position, kind, len as u32);
         let Outgoing { ring, state } = &mut self.outgoing;
         let body = ring.words.body(position);
-        // SAFETY: whatever the state said, `reserve` found `len` bytes behind the header
-        // at `position` in the ring. Only processes of this node can write them, and of
-        // these only the one whose state of the producer it is, through this reservation,
-        // which borrows the state. They are initialised: zero, or of an earlier record.
+        // SAFETY: whatever the state, `reserve` found `len` bytes behind the header at `position`
+        // in the ring. Only processes of this node can write them. Of these, only the holder of the
+        // producer's state does, through this reservation, which borrows the state. The bytes are
+        // initialised: zero, or of an earlier record.
         let bytes = unsafe { core::slice::from_raw_parts_mut(body.as_ptr(), len) };
         Ok(Reservation {
             outgoing: Outgoing { ring, state },
@@ -52,8 +52,8 @@ impl<'a> Producer<'a> {
         })
     }
 
-    /// Lets the other side see everything committed. True: it sleeps, and its
-    /// doorbell must be rung.
+    /// Lets the other side see all committed records. True: it sleeps, and its doorbell must be
+    /// rung.
     #[inline]
     #[must_use = "if this is true, the consumer must be rung"]
     pub fn publish(&mut self) -> bool {
@@ -66,24 +66,23 @@ impl<'a> Producer<'a> {
         self.outgoing.position()
     }
 
-    /// How far the other side has finished with what was sent, at most
+    /// The position up to which the other side has consumed the records, at most
     /// [`Producer::position`]. An error is final.
     #[inline]
     pub fn consumed(&mut self) -> Result<u64, Corrupt> {
         self.outgoing.consumed()
     }
 
-    /// Announces that this side waits for room for a record of `len` bytes, to be
-    /// rung when there may be some. False: there is room now (or an error to be
-    /// found by reserving), and nothing was announced.
+    /// Announces that this side waits for room for a record of `len` bytes; the other side then
+    /// rings when there may be some. False: there is room now (or an error that a reservation
+    /// reports), and nothing was announced.
     pub fn prepare_wait(&mut self, len: usize) -> bool {
         self.outgoing
             .prepare_wait((len as u64).min(self.outgoing.max_record()))
     }
 
     /// The first half of [`Producer::prepare_wait`], as
-    /// [`Consumer::announce_sleep`](super::Consumer::announce_sleep) is of the
-    /// consumer's sleep.
+    /// [`Consumer::announce_sleep`](super::Consumer::announce_sleep) is of the consumer's sleep.
     pub fn announce_wait(&mut self) {
         self.outgoing.announce_wait();
     }
@@ -94,14 +93,14 @@ impl<'a> Producer<'a> {
             .confirm_wait((len as u64).min(self.outgoing.max_record()))
     }
 
-    /// Takes the announcement back, if there is one.
+    /// Withdraws the announcement, if there is one.
     pub fn finish_wait(&mut self) {
         self.outgoing.finish_wait();
     }
 
-    /// Goes on for a process of this side that was killed while it used this end: whatever it
-    /// was doing, all records that it had committed are published after this, no wait is
-    /// announced, and the other side is to be rung, since it may have been about to be.
+    /// Continues for a killed process that used this end. Afterwards all committed records are
+    /// published and no wait is announced. Ring the other side then, since the killed process may
+    /// have been about to.
     pub fn mend(&mut self) {
         self.outgoing.mend();
     }
@@ -115,7 +114,7 @@ impl fmt::Debug for Producer<'_> {
     }
 }
 
-/// Room for a record, to be filled. What it holds before is bytes of earlier records.
+/// Room for a record, for the caller to fill. Before that it holds bytes of earlier records.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     outgoing: Outgoing<'a, Direction>,
@@ -124,7 +123,7 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Makes it a record, to be seen by the other side with the next publication.
+    /// Makes it a record, which the other side sees with the next publication.
     #[inline]
     pub fn commit(mut self) {
         self.outgoing.commit(self.header);

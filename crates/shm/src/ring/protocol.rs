@@ -1,20 +1,18 @@
-//! The words of a ring: when a record is there, when its space is free again, who
-//! sleeps. No bytes of records are touched here, so that the very same code runs
-//! under loom.
+//! The words of a ring: the presence of records, free space, and sleepers. This file touches no
+//! bytes of records, so that the same code runs under loom.
 //!
-//! Every word has one writer. The three ways in which one side waits for the other:
+//! Every word has one writer. The sides synchronise in three ways:
 //!
-//! - A record becomes visible when its header is stored (release) over zero; the
-//!   consumer loads it (acquire). Everything of a burst is stored before the
-//!   header of its first record, so the consumer finds all of it.
-//! - Space becomes free when the consumer stores its position (release); the
-//!   producer loads it (acquire) when it seems out of space.
-//! - A sleeper makes its word odd, fences, and looks once more. Whoever has
-//!   something for it stores that, fences, and looks at the sleeper's word. The
-//!   fences are sequentially consistent (or the sleeper makes one for both, see
-//!   [`super::barrier`]): of two sides that both have fenced, at
-//!   least one sees what the other stored before. (Release and acquire alone lose
-//!   wake-ups.) The word is a count, so that each sleep is rung for once only.
+//! - A record becomes visible when the producer stores its header (release) over zero; the consumer
+//!   loads it (acquire). The producer stores everything of a burst before the header of its first
+//!   record, so the consumer finds all of it.
+//! - Space becomes free when the consumer stores its position (release). The producer loads it
+//!   (acquire) when it seems out of space.
+//! - A sleeper makes its word odd, fences, and checks once more. A side with news for the sleeper
+//!   stores it, fences, and reads the sleeper's word. The fences are sequentially consistent (or
+//!   the sleeper makes one for both, see [`super::barrier`]). If both sides have fenced, at least
+//!   one sees the other's earlier store. (Release and acquire alone lose wake-ups.) The word is a
+//!   count, so each sleep is rung for only once.
 
 #[cfg(not(loom))]
 pub(super) use core::sync::atomic::{AtomicU64, fence};
@@ -27,10 +25,9 @@ use super::layout::RECORD_ALIGN;
 use super::outgoing::Outgoing;
 use super::state::{ConsumerState, ProducerState};
 
-/// Where the words of one direction lie.
+/// The addresses of the words of one direction.
 pub(super) trait Words {
-    /// Header of the record at `position`, a multiple of [`RECORD_ALIGN`]; written
-    /// by the producer.
+    /// Header of the record at `position`, a multiple of [`RECORD_ALIGN`]; written by the producer.
     fn header(&self, position: u64) -> &AtomicU64;
     /// The consumer's position; written by the consumer.
     fn consumed(&self) -> &AtomicU64;
@@ -40,21 +37,21 @@ pub(super) trait Words {
     fn starving(&self) -> &AtomicU64;
 }
 
-/// The next odd number: a sleep that nobody has rung for yet, even if the one
-/// before was never taken back.
+/// The next odd number: a sleep that was never rung for, even if the sleep before was never
+/// withdrawn.
 #[inline]
 pub(super) fn next_sleep(sleeps: u64) -> u64 {
     sleeps.wrapping_add(1) | 1
 }
 
-/// An even number after two counts of sleeps, of which one may be ahead of the other: nobody
-/// sleeps, and the next sleep is one that nobody has rung for.
+/// An even number after two counts of sleeps, of which one may be ahead. It means that no thread
+/// sleeps, and that the next sleep was never rung for.
 #[inline]
 pub(super) fn after_all(one: u64, other: u64) -> u64 {
     one.max(other).wrapping_add(1) & !1
 }
 
-/// Why there is no space for a record.
+/// The reason why there is no space for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
     /// The consumer has to make room first.
@@ -63,23 +60,22 @@ pub enum ReserveError {
     /// Longer than any record of this ring.
     #[error("the record is longer than the ring allows")]
     TooLong,
-    /// The other side broke the rules; the ring is of no use any more.
+    /// The other side broke the rules; the ring is unusable.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }
 
-/// Which side makes the fences of both when it is about to sleep or to wait, see
-/// [`super::barrier`].
+/// The side that fences for both before it sleeps or waits, see [`super::barrier`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fences {
-    /// This side does.
+    /// Whether this side does.
     pub(super) own: bool,
-    /// The other side does.
+    /// Whether the other side does.
     pub(super) other: bool,
 }
 
-/// One direction, as this process sees it. All that changes is in the words, which
-/// the other side sees, and in a state, which this side keeps to itself.
+/// One direction, as this process sees it. The words, which the other side sees, and this side's
+/// private state hold everything that changes.
 #[derive(Debug)]
 pub(super) struct Ring<W> {
     pub(super) words: W,

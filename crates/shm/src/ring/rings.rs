@@ -10,20 +10,20 @@ use super::state::{ConsumerState, ProducerState};
 use super::{Consumer, PeerSection, Producer, Section, barrier};
 use crate::Region;
 
-/// The memory of both rings between this side and the other. What changes besides
-/// lies in a [`ProducerState`] and a [`ConsumerState`], which processes of a node
-/// share while each has a mapping of its own.
+/// The memory of both rings between this side and the other. The rest of the changing state lies in
+/// a [`ProducerState`] and a [`ConsumerState`]. The processes of a node share these; each has its
+/// own mapping of the rings.
 #[derive(Debug)]
 pub struct Rings {
     sent: Ring<Direction>,
     received: Ring<Direction>,
 }
 
-/// Puts the sections of the two sides together. The other side does the same with
-/// its own section and this one's.
+/// Joins the sections of the two sides. The other side does the same with its own section and this
+/// one's.
 pub fn connect(own: Section, peer: PeerSection) -> Rings {
     let (outgoing, incoming) = (own.capacity(), peer.capacity());
-    // What the peer says decides over its own wake-ups only.
+    // The peer's claim affects only its own wake-ups.
     let fences = Fences {
         own: own.header.fences_everywhere == 1,
         other: barrier::agree() && peer.header.fences_everywhere == 1,
@@ -44,31 +44,30 @@ pub fn connect(own: Section, peer: PeerSection) -> Rings {
 }
 
 impl Rings {
-    /// The sending end; `state` is its own from the beginning.
+    /// The sending end; `state` belongs to it from the beginning.
     #[inline]
     pub fn producer<'a>(&'a self, state: &'a mut ProducerState) -> Producer<'a> {
         Producer::new(self.sent.outgoing(state))
     }
 
-    /// The receiving end; `state` is its own from the beginning.
+    /// The receiving end; `state` belongs to it from the beginning.
     #[inline]
     pub fn consumer<'a>(&'a self, state: &'a mut ConsumerState) -> Consumer<'a> {
         Consumer::new(self.received.incoming(state))
     }
 
-    /// What the other side says now of how far it has finished, unchecked. For
-    /// questions whose wrong answer would harm the other side only.
+    /// The other side's present claim of its consumed position, unchecked. Use it only where a
+    /// wrong answer would harm the other side alone.
     #[inline]
     pub fn consumed_now(&self) -> u64 {
         self.sent.words.consumed().load(Ordering::Acquire)
     }
 
-    /// What the other side wants to be told when it is rung: whatever that is, see
-    /// [`Section::set_number`].
+    /// The number that the other side expects when this side rings it, see [`Section::set_number`].
     pub fn number(&self) -> u64 {
-        // SAFETY: the consumer of what this side sends has a section of its own, as
-        // `connect` makes rings of nothing else; this is an aligned word within its first
-        // RECORDS bytes, accessed as an atomic only.
+        // SAFETY: `connect` makes rings of sections only, so the consumer of what this side sends
+        // has its own section. The address is an aligned word within its first RECORDS bytes,
+        // accessed as an atomic only.
         let word = unsafe {
             let section = self.sent.words.consumer.base_mut();
             section.add(NUMBER).cast::<AtomicU64>().as_ref()
@@ -76,21 +75,21 @@ impl Rings {
         word.load(Ordering::Acquire)
     }
 
-    /// Whether this side has promised to fence everywhere before it waits for room, and
-    /// before it sleeps unless [`Consumer::announce_sleep`] says that it need not: whichever
-    /// of its processes does so has to tell [`fence_before_sleep`](super::fence_before_sleep).
+    /// Whether this side has promised to fence everywhere before it waits for room. It does so
+    /// before a sleep as well, unless [`Consumer::announce_sleep`] returns that it need not. Each
+    /// of its processes has to pass this to [`fence_before_sleep`](super::fence_before_sleep).
     pub fn fences_everywhere(&self) -> bool {
         self.sent.fences.own
     }
 
-    /// Whether the other side fences for both: then nothing that it waits for goes
-    /// unseen, and [`Consumer::room_wanted`] has not to be asked after each release.
+    /// Whether the other side fences for both. Then this side misses none of its waits, and need
+    /// not call [`Consumer::room_wanted`] after each release.
     #[inline]
     pub fn is_fenced_for(&self) -> bool {
         self.received.fences.other
     }
 
-    /// Whether a record for this side is there.
+    /// Whether there is a record for this side.
     #[inline]
     pub fn has_next(&self, state: &ConsumerState) -> bool {
         self.received.words.header(state.position).load(Ordering::Relaxed) != 0
@@ -108,18 +107,19 @@ impl Rings {
     }
 }
 
-/// Where the next record of a ring will appear, to look at without the ring. It may
-/// be looked at while others use the ring; then it also tells of records that they
-/// have taken already.
+/// The place where the next record of a ring will appear, for checks without the ring. Other
+/// threads may use the ring at the same time; the check then also reports records that they have
+/// taken already.
 #[derive(Debug, Default)]
 pub struct Place {
     header: Option<(NonNull<AtomicU64>, Arc<Region>)>,
 }
 
-// SAFETY: the pointer leads into a mapping that lives as long as the value, and to a
-// word that is accessed as an atomic only.
+// SAFETY: the pointer leads into a mapping that lives as long as the value, to a word that is
+// accessed as an atomic only.
 unsafe impl Send for Place {}
-// SAFETY: as above.
+// SAFETY: the pointer leads to a word that is accessed as an atomic only, in a mapping that lives
+// as long as the value.
 unsafe impl Sync for Place {}
 
 impl Place {
@@ -127,19 +127,19 @@ impl Place {
     #[inline]
     pub fn is_filled(&self) -> bool {
         self.header.as_ref().is_some_and(|(header, _)| {
-            // SAFETY: an aligned word of a mapping that the place keeps.
+            // SAFETY: the pointer leads to an aligned word of a mapping that the place keeps.
             unsafe { header.as_ref() }.load(Ordering::Relaxed) != 0
         })
     }
 }
 
-/// The memory of one direction, in two sections: the producer's with the records,
-/// the consumer's with its position. One of the two is mapped for reading only, or both
-/// are one segment, which nobody makes a reference into but to its words.
+/// The memory of one direction, in two sections: the producer's with the records, and the
+/// consumer's with its position. One of the two is mapped for reading only. Or both are one
+/// segment, into which only references to its words are made.
 #[derive(Debug)]
 pub(super) struct Direction {
     records: NonNull<u8>,
-    /// Makes any number the place of a header.
+    /// Maps any number to the place of a header.
     mask: u64,
     consumed: NonNull<AtomicU64>,
     sleeping: NonNull<AtomicU64>,
@@ -148,20 +148,22 @@ pub(super) struct Direction {
     consumer: Arc<Region>,
 }
 
-// SAFETY: the pointers lead into mappings that live as long as the value, whatever
-// thread it is on; through `&Direction` there are only atomic accesses.
+// SAFETY: the pointers lead into mappings that live as long as the value, on any thread.
+// `&Direction` gives atomic access only.
 unsafe impl Send for Direction {}
-// SAFETY: as above.
+// SAFETY: `&Direction` gives atomic access only, to mappings that live as long as the value.
 unsafe impl Sync for Direction {}
 
 impl Direction {
-    /// Both regions are known to be as long as the layout says.
+    /// Both regions have at least the length of the layout.
     fn new(producer: Arc<Region>, consumer: Arc<Region>, capacity: u64) -> Self {
         assert!(producer.len() as u64 >= RECORDS as u64 + capacity && consumer.len() >= RECORDS);
-        // SAFETY: all offsets lie within the first RECORDS bytes of a section.
+        // SAFETY: all offsets lie within the first RECORDS bytes of a section, and the caller
+        // guarantees that length.
         let word = |region: &Region, offset| unsafe { region.base_mut().add(offset).cast::<AtomicU64>() };
         Self {
-            // SAFETY: the producer's section is longer than RECORDS.
+            // SAFETY: the producer's section is longer than RECORDS, so the address lies in its
+            // mapping.
             records: unsafe { producer.base_mut().add(RECORDS) },
             mask: (capacity - 1) & !(RECORD_ALIGN - 1),
             consumed: word(&consumer, CONSUMED),
@@ -172,8 +174,8 @@ impl Direction {
         }
     }
 
-    /// In a segment, which both ends map for writing: the records at an offset, and the
-    /// consumer's words of the same mapping.
+    /// A direction in a segment, which both ends map for writing: the records at an offset, and the
+    /// consumer's words in the same mapping.
     pub(super) fn within(
         region: &Arc<Region>,
         records: usize,
@@ -182,7 +184,7 @@ impl Direction {
     ) -> Self {
         assert!(records.is_multiple_of(64) && records + capacity as usize <= region.len());
         Self {
-            // SAFETY: the records lie in the mapping.
+            // SAFETY: the records lie in the mapping, which the direction keeps.
             records: unsafe { region.base_mut().add(records) },
             mask: (capacity - 1) & !(RECORD_ALIGN - 1),
             consumed,
@@ -193,11 +195,11 @@ impl Direction {
         }
     }
 
-    /// Address of what lies behind the header of the record at `position`.
+    /// The address behind the header of the record at `position`.
     #[inline]
     pub(super) fn body(&self, position: u64) -> NonNull<u8> {
-        // SAFETY: the masked position is the header's place in the ring; the layout
-        // leaves room for a header at every place where one may begin.
+        // SAFETY: the masked position is the header's place in the ring. The layout leaves room for
+        // a header at every such place.
         unsafe {
             self.records
                 .add((position & self.mask) as usize + HEADER_LEN as usize)
@@ -208,8 +210,8 @@ impl Direction {
 impl Words for Direction {
     #[inline]
     fn header(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: the masked position lies in the ring and is aligned; headers are
-        // accessed as atomics only, never through the bytes of records.
+        // SAFETY: the masked position lies in the ring and is aligned. Headers are accessed as
+        // atomics only, never through the bytes of records.
         unsafe {
             self.records
                 .add((position & self.mask) as usize)
@@ -220,19 +222,22 @@ impl Words for Direction {
 
     #[inline]
     fn consumed(&self) -> &AtomicU64 {
-        // SAFETY: an aligned word of a mapped section, accessed as an atomic only.
+        // SAFETY: an aligned word of a section that stays mapped as long as `self`, accessed as an
+        // atomic only.
         unsafe { self.consumed.as_ref() }
     }
 
     #[inline]
     fn sleeping(&self) -> &AtomicU64 {
-        // SAFETY: as above.
+        // SAFETY: an aligned word of a section that stays mapped as long as `self`, accessed as an
+        // atomic only.
         unsafe { self.sleeping.as_ref() }
     }
 
     #[inline]
     fn starving(&self) -> &AtomicU64 {
-        // SAFETY: as above.
+        // SAFETY: an aligned word of a section that stays mapped as long as `self`, accessed as an
+        // atomic only.
         unsafe { self.starving.as_ref() }
     }
 }

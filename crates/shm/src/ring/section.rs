@@ -11,16 +11,16 @@ use super::layout::{MAGIC, MAX_CAPACITY, MIN_CAPACITY, NUMBER, RECORDS, SectionH
 use crate::copy::copy_racing;
 use crate::{Access, Region, RegionError};
 
-/// Why a section could not be made or opened.
+/// The reason why a section could not be made or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SectionError {
     /// The memory could not be made, opened or mapped.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// Not a power of two, or out of bounds.
+    /// The capacity is not a power of two, or out of bounds.
     #[error("a ring cannot have {0} bytes: it takes a power of two from {MIN_CAPACITY} to {MAX_CAPACITY}")]
     Capacity(u64),
-    /// The memory is too short for what it says it holds.
+    /// The memory is too short for its stated contents.
     #[error("the section has {len} bytes, too few for a ring of {capacity}")]
     Truncated {
         /// Bytes of the section.
@@ -28,8 +28,8 @@ pub enum SectionError {
         /// Bytes of the ring it should hold.
         capacity: u64,
     },
-    /// The memory is longer than what it says it holds: the other side would be mapped memory
-    /// that no ring needs.
+    /// The memory is longer than its stated contents. Mapping it would use address space that no
+    /// ring needs.
     #[error("the section has {len} bytes, too many for a ring of {capacity}")]
     TooLong {
         /// Bytes of the section.
@@ -37,17 +37,16 @@ pub enum SectionError {
         /// Bytes of the ring it should hold.
         capacity: u64,
     },
-    /// The memory is no section.
+    /// The memory is not a section.
     #[error("the memory does not hold a ring")]
     NotASection,
-    /// The other side is of another version.
+    /// The other side has another version.
     #[error("the ring has version {0}, this build knows {VERSION} only")]
     Version(u16),
 }
 
-/// This side's section: what it sends lies here, and how far it has received.
-/// Only this node writes it: other users cannot, and of this user only processes that
-/// reopen it behind its back.
+/// This side's section: it holds the sent records, and the consumed position. Only this node writes
+/// it. Other users cannot; processes of this user can only if they reopen it secretly.
 #[derive(Debug)]
 pub struct Section {
     pub(super) region: Region,
@@ -55,9 +54,9 @@ pub struct Section {
 }
 
 impl Section {
-    /// Makes a section with `capacity` bytes for records, a power of two from 4 KiB
-    /// to 1 GiB. The longest record has half of that less 8. `incarnation` is a
-    /// random number by which the other side tells it from any other.
+    /// Creates a section with `capacity` bytes for records, a power of two from 4 KiB to 1 GiB. The
+    /// longest record has half of that less 8. `incarnation` is a random number that distinguishes
+    /// the section from any other.
     pub fn create(name: &str, capacity: u64, incarnation: u64) -> Result<Self, SectionError> {
         check_capacity(capacity, MAX_CAPACITY)?;
         let region = Region::create(name, RECORDS + capacity as usize)?;
@@ -81,9 +80,9 @@ impl Section {
         Ok(Self { region, header })
     }
 
-    /// Maps a section that another process of this node has made, with what was sent
-    /// and received so far. Whoever sleeps on its ring has to keep the promise that
-    /// was made when the section was, see [`Rings::fences_everywhere`](super::Rings).
+    /// Maps a section that another process of this node has made, with its records so far. A
+    /// process that sleeps on its ring has to keep the promise of the section's maker, see
+    /// [`Rings::fences_everywhere`](super::Rings).
     pub fn attach(fd: OwnedFd) -> Result<Self, SectionError> {
         let region = Region::open_within(fd, Access::ReadWrite, RECORDS as u64 + MAX_CAPACITY)?;
         let header = read_header(&region, MAX_CAPACITY)?;
@@ -105,18 +104,19 @@ impl Section {
         self.region.into_fd().expect("a section is never private")
     }
 
-    /// Says by which number this side knows the other, which is to say it whenever it rings,
-    /// see [`Rings::number`](super::Rings::number). To be done before this side first sleeps.
+    /// Sets this side's number for the other side. The other side sends it whenever it rings, see
+    /// [`Rings::number`](super::Rings::number). Call this before this side first sleeps.
     pub fn set_number(&self, number: u64) {
-        // SAFETY: an aligned word within the first RECORDS bytes of the section, which is
-        // accessed as an atomic only.
+        // SAFETY: an aligned word within the first RECORDS bytes of the section, which stays mapped
+        // as long as `self`; it is accessed as an atomic only.
         let word = unsafe { self.region.base_mut().add(NUMBER).cast::<AtomicU64>().as_ref() };
         word.store(number, Ordering::Release);
     }
 
-    /// What [`Section::set_number`] said.
+    /// The number of [`Section::set_number`].
     pub fn number(&self) -> u64 {
-        // SAFETY: as in `set_number`.
+        // SAFETY: an aligned word within the first RECORDS bytes of the section, which stays mapped
+        // as long as `self`; it is accessed as an atomic only.
         let word = unsafe { self.region.base_mut().add(NUMBER).cast::<AtomicU64>().as_ref() };
         word.load(Ordering::Acquire)
     }
@@ -131,8 +131,7 @@ impl Section {
         self.header.capacity
     }
 
-    /// Makes all pages present, so that the first lap around the ring costs no page
-    /// faults.
+    /// Makes all pages present, so that the first lap around the ring costs no page faults.
     pub fn populate(&self) {
         self.region.populate(0, self.region.len());
     }
@@ -146,8 +145,7 @@ pub struct PeerSection {
 }
 
 impl PeerSection {
-    /// Opens what the other side handed over, if it holds a ring of at most
-    /// `max_capacity` bytes.
+    /// Opens the other side's descriptor, if it holds a ring of at most `max_capacity` bytes.
     pub fn open(fd: OwnedFd, max_capacity: u64) -> Result<Self, SectionError> {
         let most = RECORDS as u64 + max_capacity.min(MAX_CAPACITY);
         let region = Region::open_within(fd, Access::ReadOnly, most)?;
@@ -160,7 +158,7 @@ impl PeerSection {
         self.region.into_fd().expect("a section is never private")
     }
 
-    /// The number the other side gave its section.
+    /// The random number of the other side's section.
     pub fn incarnation(&self) -> u64 {
         self.header.incarnation
     }
@@ -185,8 +183,7 @@ fn check_capacity(capacity: u64, most: u64) -> Result<(), SectionError> {
     }
 }
 
-/// What a section says of itself, if it is one with a ring of at most `max_capacity`
-/// bytes.
+/// The header of a section, if it is valid and its ring has at most `max_capacity` bytes.
 fn read_header(region: &Region, max_capacity: u64) -> Result<SectionHeader, SectionError> {
     let mut bytes = [0; size_of::<SectionHeader>()];
     if region.len() < RECORDS {
@@ -195,7 +192,8 @@ fn read_header(region: &Region, max_capacity: u64) -> Result<SectionHeader, Sect
             capacity: MIN_CAPACITY,
         });
     }
-    // SAFETY: the region is longer than the header, to which no reference is ever made.
+    // SAFETY: the region is longer than the header, to which no reference is ever made; `bytes` has
+    // that length.
     unsafe { copy_racing(region.base(), bytes.as_mut_ptr(), bytes.len()) };
     let header = SectionHeader::read_from_bytes(&bytes).map_err(|_| SectionError::NotASection)?;
     if header.magic != MAGIC {

@@ -1,12 +1,12 @@
-//! What each end of a ring has to remember: plain data, so that it can lie in a
-//! region and whichever process of the node drives goes on where another stopped.
+//! The state of each end of a ring: plain data, so that it can lie in a region. Each process of the
+//! node that drives continues where another stopped.
 //!
-//! All zero is the beginning of a ring. Nothing in here is believed so far that
-//! memory outside of the ring could be touched.
+//! All zero is the beginning of a ring. No value in here can cause an access to memory outside of
+//! the ring.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What the sending end remembers: a cache line.
+/// The state of the sending end: a cache line.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
 pub struct ProducerState {
@@ -16,9 +16,9 @@ pub struct ProducerState {
     pub(super) published: u64,
     /// Header for the place at `published`, once something is committed.
     pub(super) first: u64,
-    /// The consumer's position, as last seen.
+    /// The consumer's position at the last read.
     pub(super) consumed: u64,
-    /// The consumer's sleep that was rung for last.
+    /// The last sleep of the consumer that this end rang for.
     pub(super) rung: u64,
     /// Number of times the starving word was changed.
     pub(super) waits: u64,
@@ -27,25 +27,25 @@ pub struct ProducerState {
     reserved: u64,
 }
 
-/// What the receiving end remembers: a cache line.
+/// The state of the receiving end: a cache line.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
 pub struct ConsumerState {
     /// Where the next record is expected.
     pub(super) position: u64,
-    /// The position the producer knows of.
+    /// The position that the producer knows.
     pub(super) released: u64,
     /// Number of times the sleeping word was changed.
     pub(super) sleeps: u64,
-    /// The producer's wait that was rung for last.
+    /// The last wait of the producer that this end rang for.
     pub(super) rung_wait: u64,
-    /// The position it was told then.
+    /// The position that the producer was told then.
     pub(super) rung_position: u64,
-    /// Where the next record was expected when this side announced a sleep last.
+    /// The position of the next record when this side last announced a sleep.
     pub(super) slept_at: u64,
-    /// Sleeps in a row that not many records had come before.
+    /// Consecutive sleeps with few records before them.
     pub(super) short_turns: u32,
-    /// 1: whatever the producer publishes, it has seen before that it has to fence itself.
+    /// 1: the producer has seen, before it publishes anything more, that it has to fence itself.
     pub(super) is_understood: u32,
     pub(super) reserved: u64,
 }

@@ -58,7 +58,7 @@ impl Receiver {
     }
 }
 
-/// The two ends of one ring, each in mappings of its own.
+/// The two ends of one ring, each in its own mappings.
 fn ring(capacity: u64) -> (Sender, Receiver) {
     let sections = [1, 2].map(|incarnation| Section::create("toehold-test", capacity, incarnation).unwrap());
     let peers = sections
@@ -92,7 +92,7 @@ fn take(receiver: &mut Receiver) -> Option<(u16, Vec<u8>)> {
 #[derive(Debug, Clone)]
 enum Step {
     Send(u16, usize),
-    /// A reservation that is given up.
+    /// A reservation that is dropped.
     Drop(usize),
     Publish,
     Take,
@@ -113,7 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn behaves_as_a_queue(steps in prop::collection::vec(step(), 0..300), seed in any::<u8>()) {
+    fn ring_behaves_as_queue(steps in prop::collection::vec(step(), 0..300), seed in any::<u8>()) {
         let (mut producer, mut consumer) = ring(CAPACITY);
         let (mut committed, mut visible) = (VecDeque::new(), VecDeque::new());
         let mut released = 0;
@@ -149,7 +149,7 @@ proptest! {
 }
 
 #[test]
-fn lengths_have_their_bounds() {
+fn record_lengths_are_bounded() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     assert_eq!(producer.end().max_record(), 2040);
     assert_eq!(
@@ -160,7 +160,7 @@ fn lengths_have_their_bounds() {
         producer.end().reserve(1, usize::MAX).unwrap_err(),
         ReserveError::TooLong
     );
-    // Whatever the position, an empty ring has room for the longest record.
+    // At any position, an empty ring has room for the longest record.
     for lap in 0..200 {
         send(&mut producer, 1, &[lap as u8; 30]).unwrap();
         send(&mut producer, 2, &[]).unwrap();
@@ -177,12 +177,12 @@ fn lengths_have_their_bounds() {
 
 #[test]
 #[should_panic(expected = "record kinds")]
-fn the_kind_of_padding_is_not_for_others() {
+fn padding_kind_is_refused() {
     let _ = ring(CAPACITY).0.end().reserve(PADDING, 1);
 }
 
 #[test]
-fn slices_of_a_record_stay_inside() {
+fn record_slices_stay_inside() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     send(&mut producer, 1, b"0123456789").unwrap();
     let _ = producer.end().publish();
@@ -202,7 +202,7 @@ fn slices_of_a_record_stay_inside() {
 }
 
 #[test]
-fn sections_tell_who_they_are() {
+fn sections_report_their_identity() {
     let section = Section::create("toehold-test", 1 << 16, 0xfeed).unwrap();
     let peer = PeerSection::open(section.fd().try_clone_to_owned().unwrap(), 1 << 16).unwrap();
     assert_eq!((peer.incarnation(), peer.capacity()), (0xfeed, 1 << 16));
@@ -217,12 +217,12 @@ fn sections_tell_who_they_are() {
 }
 
 #[test]
-fn a_sleep_announced_twice_is_rung_for_again() {
+fn sleep_announced_twice_is_rung_again() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     assert!(consumer.end().prepare_sleep());
     send(&mut producer, 1, &[]).unwrap();
     assert!(producer.end().publish());
-    // The consumer wakes, and forgets to take its announcement back.
+    // The consumer wakes without withdrawing its announcement.
     assert!(take(&mut consumer).is_some());
     assert!(consumer.end().prepare_sleep());
     send(&mut producer, 1, &[]).unwrap();
@@ -233,7 +233,7 @@ fn a_sleep_announced_twice_is_rung_for_again() {
 }
 
 #[test]
-fn one_who_sleeps_often_fences_everywhere_once_and_not_for_every_sleep() {
+fn frequent_sleeper_fences_everywhere_once() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     let promised = consumer.rings.fences_everywhere();
     let mut sleep = |records: u64| {
@@ -262,7 +262,7 @@ fn one_who_sleeps_often_fences_everywhere_once_and_not_for_every_sleep() {
     assert!(!sleep(1));
 }
 
-/// What the record with this number holds.
+/// The contents of the record with this number.
 fn contents(number: u64) -> Vec<u8> {
     let len = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
         * if number.is_multiple_of(17) { 7 } else { 1 };

@@ -1,5 +1,5 @@
-//! What a segment can lie in: a file, a shared memory object, a DAX device, or the memory
-//! of a PCI device. All of them are opened, and mapped from the beginning to the end.
+//! The memory of a segment: a file, a shared memory object, a DAX device, or the memory of a PCI
+//! device. All of them are opened, and mapped from the beginning to the end.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{Part, SegmentError};
 use crate::Region;
 
-/// Opens what is there, or makes a file of `make` bytes, and maps a part of it.
+/// Opens an existing file, or creates one of `make` bytes, and maps a part of it.
 pub(super) fn map(path: &Path, make: Option<u64>, part: Part) -> Result<Region, SegmentError> {
     let refused = |errno| SegmentError::Open {
         path: path.to_owned(),
@@ -27,7 +27,8 @@ pub(super) fn map(path: &Path, make: Option<u64>, part: Part) -> Result<Region, 
     };
     let mut len = length(&file).map_err(refused)?;
     if let (0, Some(make)) = (len, make) {
-        // All of it now: a page that cannot be had later would kill whoever touches it.
+        // Allocate all of it now: a page that the system cannot provide later would kill the thread
+        // that touches it.
         fallocate(&file, FallocateFlags::empty(), 0, make).map_err(|errno| SegmentError::Make {
             path: path.to_owned(),
             len: make,
@@ -53,7 +54,7 @@ fn length(file: &OwnedFd) -> Result<u64, Errno> {
     })
 }
 
-/// A device for direct access has no length of its own; the system knows it.
+/// The length of a device for direct access. The device file has none; the system knows it.
 fn dax_length(stat: &Stat) -> Option<u64> {
     let (major, minor) = (major(stat.st_rdev), minor(stat.st_rdev));
     let size = fs::read_to_string(format!("/sys/dev/char/{major}:{minor}/size"));

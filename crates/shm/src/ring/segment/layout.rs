@@ -1,15 +1,14 @@
-//! What a segment looks like. This is the agreement between members that may be of
-//! different builds, in different machines: every change of it changes [`VERSION`].
+//! The layout of a segment, on which members agree. They may have different builds, on different
+//! machines. Every change of it changes [`VERSION`].
 //!
 //! | offset | what |
 //! | --- | --- |
-//! | 0 | the word that says what the segment is, see [`Geometry::to_word`] |
+//! | 0 | the word that describes the segment, see [`Geometry::to_word`] |
 //! | [`SLOTS`] | a slot of [`SLOT`] bytes for each member |
 //! | behind, at a whole page | a way for each ordered pair of members: [`HEAD`] bytes of words, and the ring |
 //!
-//! A segment of zeros is a fresh one: whoever comes first says in one store what it is to
-//! be, and there is nothing else that would have to be made. Rings and the records in them
-//! are those of [sections](super::super::layout).
+//! A segment of zeros is a fresh one: the first member describes it in one store, and no other
+//! state needs initialisation. Its rings and records are those of [sections](super::super::layout).
 
 use super::super::layout::{MAX_CAPACITY, MIN_CAPACITY, VERSION as RING_VERSION};
 use super::SegmentError;
@@ -19,7 +18,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"toes");
 
 /// Version of the layout of segments, beside that of rings.
 pub(super) const VERSION: u8 = 1;
-// Its fifth version is one of the heads of sections, which segments do not have.
+// The fifth version of rings concerns the heads of sections, which segments do not have.
 const _: () = assert!(RING_VERSION == 5, "a change of rings is one of segments");
 
 /// Most members.
@@ -27,43 +26,43 @@ pub const MAX_MEMBERS: usize = 64;
 
 /// Offset of the slots.
 pub(super) const SLOTS: usize = 4096;
-/// Bytes of a slot; what one member writes shares no pair of cache lines with another's.
+/// Bytes of a slot. The words of one member share no pair of cache lines with another's.
 pub(super) const SLOT: usize = 256;
 /// Bytes in front of the ring of a way.
 pub(super) const HEAD: usize = 512;
 
-/// Offsets in a way's head, of what its sender writes.
+/// Offset in a way's head of the words that its sender writes.
 pub(super) const SESSION: usize = 0;
-/// Of what its receiver writes.
+/// Offset in a way's head of the words that its receiver writes.
 pub(super) const CONSUMED: usize = 128;
 pub(super) const OFFER: usize = 136;
 pub(super) const OFFERED_BY: usize = 144;
 pub(super) const OFFERED_TO: usize = 152;
-/// Of the words of those who sleep: nobody can be rung here, and nobody writes them.
+/// Offset of the sleepers' words: no thread rings or writes them here.
 pub(super) const UNUSED: usize = 256;
 
 const PAGE: usize = 4096;
-/// Parts begin at multiples of this, where on every system a page begins.
+/// Parts begin at multiples of this, a multiple of every system's page size.
 const LONGEST_PAGE: usize = 64 << 10;
 
-/// Most parts that memory is divided into.
+/// Most parts of a memory.
 pub const MAX_PARTS: u8 = 16;
 
-/// Which part of the memory a segment lies in. All parts have the same length.
+/// The part of the memory that a segment occupies. All parts have the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// Counted from 0.
     pub index: u8,
-    /// How many there are: 1 to [`MAX_PARTS`].
+    /// The number of parts: 1 to [`MAX_PARTS`].
     pub count: u8,
 }
 
 impl Part {
-    /// The only one.
+    /// The only part.
     pub const ALL: Part = Part { index: 0, count: 1 };
 
-    /// Where the part of so many bytes begins, and how long it is. Of too few, there is nothing
-    /// but a beginning, which is too short for any segment.
+    /// The offset and length of the part in a memory of `len` bytes. If that is too short, the part
+    /// has an offset only, which is too short for any segment.
     pub(super) fn within(self, len: usize) -> (usize, usize) {
         if self.count <= 1 {
             return (0, len);
@@ -76,7 +75,7 @@ impl Part {
     }
 }
 
-/// How many members, and how much room for each way between two of them.
+/// The number of members, and the room for each way between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) members: usize,
@@ -85,7 +84,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// With the longest rings that so many bytes have room for.
+    /// The geometry with the longest rings that fit into `len` bytes.
     pub(super) fn within(len: usize, members: usize) -> Result<Geometry, SegmentError> {
         if !(2..=MAX_MEMBERS).contains(&members) {
             return Err(SegmentError::Members(members));
@@ -101,7 +100,7 @@ impl Geometry {
         Err(SegmentError::TooShort { len, members })
     }
 
-    /// All of it in one word, which is never zero, and which part it is of the memory.
+    /// The geometry and the part as one word, which is never zero.
     pub(super) fn to_word(self, part: Part) -> u64 {
         let [members, order] = [self.members as u64, self.capacity.ilog2().into()];
         let [index, count] = [part.index, part.count].map(u64::from);
@@ -109,7 +108,7 @@ impl Geometry {
         u64::from(MAGIC) | u64::from(VERSION) << 32 | members << 40 | order << 48 | part
     }
 
-    /// What a word says, if it is that of a segment that lies in this part, of so many bytes.
+    /// The geometry of a word, if it describes a segment in this part, of `len` bytes.
     pub(super) fn from_word(word: u64, len: usize, part: Part) -> Result<Geometry, SegmentError> {
         if word as u32 != MAGIC {
             return Err(SegmentError::NotASegment);
@@ -146,12 +145,12 @@ impl Geometry {
         self.first_way() + self.members * (self.members - 1) * self.way_len()
     }
 
-    /// Where the slot of a member lies.
+    /// Offset of a member's slot.
     pub(super) fn slot(self, member: usize) -> usize {
         SLOTS + member * SLOT
     }
 
-    /// Where the way from one member to another one lies.
+    /// Offset of the way from one member to another.
     pub(super) fn way(self, from: usize, to: usize) -> usize {
         let column = if to < from { to } else { to - 1 };
         self.first_way() + (from * (self.members - 1) + column) * self.way_len()
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps_and_all_lies_within() {
+    fn slots_and_ways_fit_without_overlap() {
         for members in [2, 3, 8, MAX_MEMBERS] {
             let len = 64 << 20;
             let geometry = Geometry::within(len, members).unwrap();
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_overlap_and_lie_within() {
+    fn parts_fit_without_overlap() {
         for (len, count) in [
             (1 << 20, 3),
             (1 << 17, 2),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_lie_are_refused() {
+    fn false_words_are_refused() {
         let len = 1 << 20;
         let part = Part { index: 1, count: 3 };
         let from_word = |word, len| Geometry::from_word(word, len, part);

@@ -1,4 +1,4 @@
-//! Every interleaving of sessions, within loom's bounds.
+//! Checks every interleaving of sessions, within loom's bounds.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -48,8 +48,8 @@ impl Words for Model {
 }
 
 impl Model {
-    /// What an earlier life of both ends has left: a record at the beginning, and a
-    /// position behind it.
+    /// The leftovers of an earlier life of both ends: a record at the beginning, and a position
+    /// behind it.
     fn used() -> Model {
         let old = RecordHeader::new(0, 1, 8).to_word();
         Model(Arc::new(Memory {
@@ -93,7 +93,7 @@ impl Model {
 
 fn send(mut outgoing: Outgoing<'_, Model>, number: u64) {
     let Ok(position) = outgoing.reserve(8) else { return };
-    // SAFETY: loom checks that nobody else has access at the same time.
+    // SAFETY: loom checks that no other thread has access at the same time.
     outgoing
         .ring
         .words
@@ -105,7 +105,7 @@ fn send(mut outgoing: Outgoing<'_, Model>, number: u64) {
 
 fn take(mut incoming: Incoming<'_, Model>) -> Option<u64> {
     let header = incoming.next().expect("the sender keeps the rules")?;
-    // SAFETY: as above.
+    // SAFETY: loom checks that no other thread has access at the same time.
     let number = incoming
         .ring
         .words
@@ -116,7 +116,7 @@ fn take(mut incoming: Incoming<'_, Model>) -> Option<u64> {
     Some(number)
 }
 
-/// Takes up whatever is offered, `rounds` times, and sends the session's number in it.
+/// Accepts each offer, `rounds` times, and sends the session's number in it.
 fn sender(model: &Model, rounds: usize) {
     let (ring, mut state, mut present) = (model.ring(), ProducerState::default(), 0);
     for _ in 0..rounds {
@@ -131,7 +131,7 @@ fn sender(model: &Model, rounds: usize) {
     }
 }
 
-/// What is received once a session is taken up, for a while.
+/// Receives for a while once a session is accepted.
 fn receive(model: &Model, number: u64) -> Option<u64> {
     let (ring, mut state) = (model.ring(), ConsumerState::default());
     for _ in 0..2 {
@@ -152,7 +152,7 @@ fn check(threads: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn what_an_earlier_life_left_is_never_received() {
+fn leftovers_of_earlier_life_are_never_received() {
     check(|| {
         let model = Model::used();
         let sending = model.clone();
@@ -163,9 +163,9 @@ fn what_an_earlier_life_left_is_never_received() {
     });
 }
 
-/// As after nonsense was found: what the sender is in the middle of is not received.
+/// Nonsense may end a session; the receiver gets nothing that the sender was sending.
 #[test]
-fn a_session_offered_in_the_middle_of_another_one_begins_empty() {
+fn session_offered_during_another_begins_empty() {
     check(|| {
         let model = Model::used();
         model.session().offer(5, RECEIVER, SENDER);
@@ -174,7 +174,7 @@ fn a_session_offered_in_the_middle_of_another_one_begins_empty() {
         send(ring.outgoing(&mut state), 5);
         let sending = model.clone();
         let thread = thread::spawn(move || {
-            // Goes on in the first one for a moment.
+            // The sender continues in the first session for a moment.
             send(sending.ring().outgoing(&mut state), 5);
             sender(&sending, 2);
         });

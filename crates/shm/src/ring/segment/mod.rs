@@ -1,11 +1,11 @@
-//! A segment: one piece of memory that several members map, as between virtual machines,
-//! where no descriptors can be handed over and nobody can be woken.
+//! A segment: one piece of memory that several members map, for instance virtual machines. Members
+//! can neither send descriptors nor wake each other.
 //!
-//! It lies in whatever can be mapped: a file, an object in `/dev/shm`, a DAX device, the
-//! memory of an ivshmem PCI device. A [`Segment`] has a [`Slot`] for each member, which the
-//! member claims, and a way for each ordered pair of them: [`Outbound`] and [`Inbound`] are
-//! its ends. The rings are those of [sections](super), but that both ends lie in the same
-//! memory, and that records are copied in.
+//! Any mappable memory may hold a segment: a file, an object in `/dev/shm`, a DAX device, the
+//! memory of an ivshmem device. A [`Segment`] has a [`Slot`] for each member, which the member
+//! claims. It has a way for each ordered pair of members, with the ends [`Outbound`] and
+//! [`Inbound`]. Its rings are those of [sections](super), except that both ends lie in the same
+//! memory, and that senders copy records in.
 //!
 //! ```
 //! use toehold_shm::Gather;
@@ -34,14 +34,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The memory may be divided into several segments of the same length, for who has several
-//! threads: each [`Part`] is one of its own.
+//! The memory may be divided into several segments of the same length, for members with several
+//! threads: each [`Part`] is a segment of its own.
 //!
-//! Every member can write all of it, so members have to trust one another with their
-//! traffic; but with nothing else. Whatever is in there, an end never leads outside of its
-//! ring, never waits, and never panics. Only this is not in its power: if the file under a
-//! segment is truncated, whoever touches what is missing is killed, so whoever may write
-//! the file itself is trusted not to. The memory of a device cannot shrink.
+//! Every member can write all of the memory, so members trust one another with their traffic, and
+//! with nothing else. Whatever the memory holds, an end never accesses memory outside its ring,
+//! never waits, and never panics. There is one exception: if another process truncates the file of
+//! a segment, a thread that touches the missing part is killed. Writers of the file itself are
+//! therefore trusted. The memory of a device cannot shrink.
 
 mod file;
 mod layout;
@@ -63,31 +63,31 @@ pub use self::slot::{Sight, Slot};
 pub use self::way::{Inbound, Outbound, SendError};
 use crate::{Region, RegionError};
 
-/// Why a segment could not be opened.
+/// The reason why a segment could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    /// Nothing is there, and it was not to be made.
+    /// The path does not exist, and no length was given to create it.
     #[error("there is no {0}; say how many bytes it is to have, and it is made")]
     Missing(PathBuf),
-    /// It cannot be opened.
+    /// The file cannot be opened.
     #[error("cannot open {path}: {errno}")]
     Open {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// It cannot be made.
+    /// The file cannot be created.
     #[error("cannot make {path} of {len} bytes: {errno}")]
     Make {
-        /// What was to be made.
+        /// The path.
         path: PathBuf,
-        /// Bytes it was to have.
+        /// The wanted length in bytes.
         len: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// It is no memory, or not known how much.
+    /// The file is not memory, or its length is unknown.
     #[error(
         "{0} has no length: it takes a file, a DAX device, or the memory of a PCI device (its resource2)"
     )]
@@ -95,45 +95,45 @@ pub enum SegmentError {
     /// The memory could not be mapped.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// It is too short for so many members.
+    /// The memory is too short for so many members.
     #[error("{len} bytes are too few for a segment of {members} members")]
     TooShort {
         /// Bytes of the segment.
         len: usize,
-        /// Members it was to have.
+        /// The wanted number of members.
         members: usize,
     },
     /// No segment has so many members.
     #[error("a segment has from 2 to {MAX_MEMBERS} members, not {0}")]
     Members(usize),
-    /// It holds something else.
+    /// The memory holds other data.
     #[error("the memory holds something that is no segment; if nobody needs that, fill it with zeros")]
     NotASegment,
-    /// Its members have divided the memory otherwise.
+    /// Its members have divided the memory differently.
     #[error(
         "the memory is divided into {there} segments, one for each queue of an interface, and not into {wanted}"
     )]
     Parts {
-        /// Into how many.
+        /// Number of parts found.
         there: u8,
-        /// Into how many it was to be.
+        /// Number of parts wanted.
         wanted: u8,
     },
-    /// Its members are of another version.
+    /// Its members have another version.
     #[error("the segment has version {0}, this build knows {VERSION} only")]
     Version(u8),
 }
 
-/// Memory that is mapped, and known to be a segment.
+/// Mapped memory that is known to be a segment.
 pub struct Segment {
     region: Arc<Region>,
     geometry: Geometry,
 }
 
 impl Segment {
-    /// Maps a part of what is at `path`. If it is fresh, it becomes a segment of so many members
-    /// with the longest rings that fit. If nothing is there, a file of `make` bytes is made, for
-    /// all parts.
+    /// Maps a part of the memory at `path`. Fresh memory becomes a segment of `members` members
+    /// with the longest rings that fit. If the file does not exist, it is created with `make`
+    /// bytes, for all parts.
     pub fn open(path: &Path, make: Option<u64>, members: usize, part: Part) -> Result<Segment, SegmentError> {
         let mut region = file::map(path, make, part)?;
         region.close_fd();
@@ -144,7 +144,7 @@ impl Segment {
         })
     }
 
-    /// How many members it can have.
+    /// Most members of the segment.
     pub fn members(&self) -> usize {
         self.geometry.members
     }
@@ -164,7 +164,7 @@ impl Segment {
         words::slot(&self.region, self.geometry.slot(member))
     }
 
-    /// The sending end of the way between two members: the first one's alone.
+    /// The sending end of the way between two members. Only the first one may use it.
     ///
     /// # Panics
     ///
@@ -174,7 +174,7 @@ impl Segment {
         Outbound::new(ring, words)
     }
 
-    /// The receiving end of the way between two members: the second one's alone.
+    /// The receiving end of the way between two members. Only the second one may use it.
     ///
     /// # Panics
     ///
@@ -194,7 +194,7 @@ impl Segment {
     }
 }
 
-/// What the segment is. Whoever comes first says it.
+/// Reads the geometry of the segment. The first member determines it.
 fn agree(region: &Region, members: usize, part: Part) -> Result<Geometry, SegmentError> {
     if region.len() < size_of::<u64>() {
         return Err(SegmentError::TooShort {

@@ -1,23 +1,23 @@
-//! The slot of a member: who it is, and that it lives.
+//! The slot of a member: its identity and its sign of life.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::super::protocol::AtomicU64;
 
-/// What a slot says at one moment. Anybody may have written it.
+/// The contents of a slot at one moment. Any member may have written them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sight {
-    /// The life of a member that has claimed the slot, or 0.
+    /// The life of the member that has claimed the slot, or 0.
     pub owner: u64,
-    /// The same once its identity is there.
+    /// The owner's life, once its identity is there.
     pub present: u64,
-    /// What it says of itself.
+    /// The owner's description of itself.
     pub identity: u64,
-    /// Changes while it lives.
+    /// Changes while the owner lives.
     pub beat: u64,
 }
 
-/// The slot of one member, whose words every member can write: none but its owner does.
+/// The slot of one member. Every member can write its words; only its owner does.
 #[derive(Clone, Copy)]
 pub struct Slot<'a> {
     pub(super) owner: &'a AtomicU64,
@@ -27,7 +27,7 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// What it says now.
+    /// The present contents.
     pub fn look(self) -> Sight {
         let present = self.present.load(Acquire);
         Sight {
@@ -38,12 +38,12 @@ impl Slot<'_> {
         }
     }
 
-    /// Takes the slot for the life `own`, never 0, if `former` still has it (0: nobody).
-    /// False: somebody else was faster.
+    /// Claims the slot for the life `own`, never 0, if `former` still has it (0: none). False:
+    /// another member was faster.
     ///
-    /// Where the processors of two members do not agree on what is one step (emulators
-    /// with a single one do not), both may be told that they have it: ask
-    /// [`Slot::belongs_to`] now and then, as is needed anyhow.
+    /// On some emulators, atomic operations of different members are not atomic with each other.
+    /// Both members may then get true. Check [`Slot::belongs_to`] now and then, as is needed
+    /// anyhow.
     pub fn claim(self, former: u64, own: u64, identity: u64) -> bool {
         let claimed = self.owner.compare_exchange(former, own, AcqRel, Relaxed);
         if claimed.is_err() {
@@ -54,20 +54,21 @@ impl Slot<'_> {
         true
     }
 
-    /// Whether this life still has the slot: one that did nothing for long may have lost it.
+    /// Whether this life still has the slot. A member that was idle for long may have lost it.
     #[inline]
     pub fn belongs_to(self, own: u64) -> bool {
         self.owner.load(Relaxed) == own
     }
 
-    /// Its owner lives, and says again who it is, in case somebody wrote something else.
+    /// Shows that the owner lives, and repeats its identity, in case another member has overwritten
+    /// it.
     pub fn beat(self, own: u64, identity: u64) {
         self.identity.store(identity, Release);
         self.beat.store(self.beat.load(Relaxed).wrapping_add(1), Relaxed);
         self.present.store(own, Release);
     }
 
-    /// Gives it back, if this life has it.
+    /// Releases the slot, if this life has it.
     pub fn leave(self, own: u64) {
         if self.belongs_to(own) {
             self.present.store(0, Release);

@@ -9,7 +9,7 @@ use super::*;
 use crate::Gather;
 use crate::ring::Corrupt;
 
-/// A file of a test's own.
+/// A temporary file.
 struct Place(PathBuf);
 
 impl Place {
@@ -60,7 +60,7 @@ fn take(receiver: &mut Inbound) -> Result<Option<Vec<u8>>, Corrupt> {
 }
 
 #[test]
-fn what_cannot_be_a_segment_says_why() {
+fn invalid_segments_are_refused_with_reason() {
     let place = Place::new("refused");
     let open = |make, members| {
         Segment::open(&place.path(), make, members, Part::ALL)
@@ -94,7 +94,7 @@ fn what_cannot_be_a_segment_says_why() {
 }
 
 #[test]
-fn whoever_comes_first_says_what_it_is() {
+fn first_member_determines_geometry() {
     let place = Place::new("first");
     let first = Segment::open(&place.path(), Some(1 << 20), 4, Part::ALL).unwrap();
     let second = Segment::open(&place.path(), Some(1 << 10), 2, Part::ALL).unwrap();
@@ -102,9 +102,9 @@ fn whoever_comes_first_says_what_it_is() {
     assert_eq!(std::fs::metadata(place.path()).unwrap().len(), 1 << 20);
 }
 
-/// A record is in its own part, and the members of each have to agree how many there are.
+/// A record lies in its own part, and each part has its own number of members.
 #[test]
-fn parts_of_the_memory_are_segments_of_their_own() {
+fn parts_are_separate_segments() {
     let place = Place::new("parts");
     let part = |index, count| Segment::open(&place.path(), Some(1 << 18), 2, Part { index, count });
     let parts = [0, 1, 2].map(|index| [part(index, 3).unwrap(), part(index, 3).unwrap()]);
@@ -138,7 +138,7 @@ fn parts_of_the_memory_are_segments_of_their_own() {
 }
 
 #[test]
-fn a_slot_has_one_owner() {
+fn slot_has_one_owner() {
     let place = Place::new("slot");
     let [here, there] = [place.open(), place.open()];
     assert!(here.slot(0).claim(0, 17, 170));
@@ -148,7 +148,7 @@ fn a_slot_has_one_owner() {
     here.slot(0).beat(17, 170);
     assert_ne!(there.slot(0).look().beat, seen.beat);
 
-    // The dead one's successor, and then the dead one, which was only asleep.
+    // The dead member's successor claims it, and then the dead member, which was only asleep.
     assert!(there.slot(0).claim(17, 18, 180));
     assert!(!here.slot(0).belongs_to(17));
     here.slot(0).leave(17);
@@ -158,7 +158,7 @@ fn a_slot_has_one_owner() {
 }
 
 #[test]
-fn offers_to_and_by_other_lives_are_not_taken_up() {
+fn offers_of_other_lives_are_ignored() {
     let place = Place::new("lives");
     let [here, there] = [place.open(), place.open()];
     let (mut sender, mut receiver) = (here.outbound(0, 1), there.inbound(0, 1));
@@ -175,7 +175,7 @@ fn offers_to_and_by_other_lives_are_not_taken_up() {
 }
 
 #[test]
-fn a_restarted_sender_begins_anew_behind_whatever_it_left() {
+fn restarted_sender_ignores_its_leftovers() {
     let place = Place::new("restart");
     let (mut sender, mut receiver) = connected(&place);
     for _ in 0..3 {
@@ -196,7 +196,7 @@ fn a_restarted_sender_begins_anew_behind_whatever_it_left() {
 }
 
 #[test]
-fn a_receiver_that_lies_is_sent_nothing_until_it_offers_anew() {
+fn lying_receiver_gets_nothing_until_new_offer() {
     let place = Place::new("liar");
     let (mut sender, mut receiver) = connected(&place);
     let lies = place.open();
@@ -215,13 +215,13 @@ fn a_receiver_that_lies_is_sent_nothing_until_it_offers_anew() {
     assert_eq!(sender.send(1, [b"", b""], &Gather::EMPTY), Ok(()));
 }
 
-/// Every place of a way that both ends look at.
+/// Writes to every place of a way that both ends read.
 fn scribble(place: &Place, at: usize, word: u64) {
     let segment = place.open();
     let way = segment.geometry.way(0, 1);
     let words = HEAD + segment.geometry.capacity as usize;
     let at = way + at * 8 % words;
-    // SAFETY: a word of a mapping that lives on, accessed as an atomic.
+    // SAFETY: a word of a mapping that lives as long as `segment`, accessed as an atomic only.
     unsafe { words::word(&segment.region, at).as_ref() }.store(word, Relaxed);
 }
 
@@ -241,7 +241,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Receive),
         1 => Just(Step::Offer),
         2 => Just(Step::Attend),
-        // The words in front of the ring and the first headers, mostly.
+        // Mostly the words before the ring and the first headers.
         2 => (prop_oneof![0_usize..32, (0_usize..16).prop_map(|n| HEAD / 8 + n * 8), any::<usize>().prop_map(|n| n >> 4)], word)
             .prop_map(|(at, word)| Step::Scribble(at, word)),
     ]
@@ -250,10 +250,10 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Records come out as they went in, in order, as long as nobody scribbles; after that
-    /// anything may come, but both ends go on, and a new session heals them.
+    /// Records arrive unchanged and in order while no other process overwrites them. After that any
+    /// record may arrive, but both ends continue, and a new session repairs them.
     #[test]
-    fn honest_traffic_is_exact_and_any_other_harmless(
+    fn honest_traffic_is_exact_and_nonsense_harmless(
         steps in proptest::collection::vec(step(), 1..120),
     ) {
         let place = Place::new("model");
@@ -300,7 +300,7 @@ proptest! {
                 }
             }
         }
-        // Whatever happened, they are well again.
+        // A new session repairs any damage.
         receiver.offer(99, LIVES[1], LIVES[0]);
         sender.attend(LIVES[0], LIVES[1]);
         receiver.attend();

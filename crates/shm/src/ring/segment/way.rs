@@ -11,7 +11,7 @@ use super::words::WayWords;
 use crate::Gather;
 use crate::copy::copy_racing;
 
-/// Why a record was not taken.
+/// The reason why a record was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The receiver has to make room first.
@@ -30,9 +30,9 @@ pub struct Outbound {
     ring: Ring<Direction>,
     words: WayWords,
     state: ProducerState,
-    /// The session it is in, or 0.
+    /// The present session, or 0.
     session: u64,
-    /// The one it was in last: its offer still stands, and must not be taken up again.
+    /// The last session: its offer still stands, and must not be accepted again.
     last: u64,
 }
 
@@ -53,8 +53,8 @@ impl Outbound {
         self.session != 0
     }
 
-    /// Begins a session if the receiver, which lives the life `peer`, offers a new one to
-    /// this life. What was sent in the one before and not received is lost. True: it did.
+    /// Begins a session if the receiver's life `peer` offers a new one to this life. Records of the
+    /// session before that were not received are lost. True: it began one.
     pub fn attend(&mut self, own: u64, peer: u64) -> bool {
         let session = self.session();
         let Some(number) = session.offered(self.last, peer, own) else {
@@ -66,7 +66,7 @@ impl Outbound {
         true
     }
 
-    /// Ends the session: nothing is sent until the receiver offers another one.
+    /// Ends the session: nothing can be sent until the receiver offers another one.
     pub fn end(&mut self) {
         if self.is_open() {
             self.session().end();
@@ -79,8 +79,8 @@ impl Outbound {
         super::super::layout::max_record(self.ring.capacity) as usize
     }
 
-    /// Copies a record into the ring. It is seen once published. `kind` is what the two
-    /// sides agree upon, from 1 to 65534.
+    /// Copies a record into the ring. The receiver sees it once published. The two sides agree upon
+    /// `kind`, from 1 to 65534.
     #[inline]
     pub fn send(&mut self, kind: u16, parts: [&[u8]; 2], rest: &Gather<'_>) -> Result<(), SendError> {
         if !self.is_open() {
@@ -99,10 +99,9 @@ impl Outbound {
         };
         let mut to = self.ring.words.body(position).as_ptr();
         let mut put = |from: *const u8, len: usize| {
-            // SAFETY: `reserve` found room for all parts together behind the header at
-            // `position`, in a mapping that the ring keeps. Any member may write there too,
-            // so it is known by raw pointers only; what comes out then is theirs to answer
-            // for. A part of `rest` may be in such memory itself.
+            // SAFETY: `reserve` found room for all parts together behind the header at `position`,
+            // in a mapping that the ring keeps. Other members may write there too, so raw pointers
+            // alone refer to it. A part of `rest` may lie in such memory itself.
             unsafe {
                 copy_racing(from, to, len);
                 to = to.add(len);
@@ -119,7 +118,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Lets the receiver see what was sent. There is no bell for it: it looks.
+    /// Lets the receiver see the sent records. There is no bell: the receiver polls.
     #[inline]
     pub fn publish(&mut self) {
         if self.is_open() {
@@ -127,8 +126,8 @@ impl Outbound {
         }
     }
 
-    /// How far the receiver is, while it is not done with everything published: if that
-    /// stays what it is, it is stuck. Ends the session if it breaks the rules.
+    /// The receiver's position, until it has received everything published. If the position does
+    /// not change, the receiver is stuck. Ends the session if the receiver breaks the rules.
     pub fn behind(&mut self) -> Option<u64> {
         if !self.is_open() {
             return None;
@@ -161,9 +160,9 @@ pub struct Inbound {
     ring: Ring<Direction>,
     words: WayWords,
     state: ConsumerState,
-    /// The session that was offered last, or 0.
+    /// The last offered session, or 0.
     offered: u64,
-    /// Whether the sender is in it.
+    /// Whether the sender is in that session.
     is_open: bool,
 }
 
@@ -178,15 +177,15 @@ impl Inbound {
         }
     }
 
-    /// Offers a session to the sender that lives the life `peer`. `number` is random, and
-    /// not 0. Nothing is received until the sender has taken it up.
+    /// Offers a session to the sender's life `peer`. `number` is random, and not 0. Nothing arrives
+    /// until the sender has accepted it.
     pub fn offer(&mut self, number: u64, own: u64, peer: u64) {
         self.words.session(&self.ring.words).offer(number, own, peer);
         (self.offered, self.is_open) = (number, false);
     }
 
-    /// Looks whether the sender has taken up what was offered, or is not in it any more:
-    /// then it waits for another offer.
+    /// Checks whether the sender has accepted the offer, or has left the session; in the latter
+    /// case this end waits for another offer.
     pub fn attend(&mut self) {
         let is_in = self.words.session(&self.ring.words).is_taken_up(self.offered);
         match (self.is_open, self.offered != 0 && is_in) {
@@ -196,17 +195,17 @@ impl Inbound {
         }
     }
 
-    /// Receives nothing more until another session is offered.
+    /// Receives nothing more until the caller offers another session.
     pub fn end(&mut self) {
         (self.offered, self.is_open) = (0, false);
     }
 
-    /// Whether records can come.
+    /// Whether records can arrive.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether a record is there.
+    /// Whether there is a record.
     #[inline]
     pub fn has_next(&self) -> bool {
         self.is_open && self.words.has_record(&self.ring.words, self.state.position())

@@ -1,5 +1,5 @@
-//! Where the words of a segment lie: the one place that makes references into it, all of
-//! them to atomics.
+//! The addresses of a segment's words. Only this file makes references into a segment, all of them
+//! to atomics.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,18 +15,18 @@ use crate::Region;
 /// A word of a segment.
 pub(super) fn word(region: &Region, at: usize) -> NonNull<AtomicU64> {
     assert!(at.is_multiple_of(8) && at + 8 <= region.len());
-    // SAFETY: the word lies in the mapping.
+    // SAFETY: the caller passes an offset within the mapping, which lives as long as `region`.
     unsafe { region.base_mut().add(at).cast::<AtomicU64>() }
 }
 
-/// The same, to be used as long as the mapping.
+/// A word of a segment, borrowed as long as the mapping.
 fn word_in(region: &Region, at: usize) -> &AtomicU64 {
-    // SAFETY: an aligned word of the mapping, which lives as long as the reference; words
-    // of a segment are accessed as atomics only, by whoever maps it.
+    // SAFETY: an aligned word of the mapping, which lives as long as the reference. All members
+    // access words of a segment as atomics only.
     unsafe { word(region, at).as_ref() }
 }
 
-/// The word that says what the segment is.
+/// The word that describes the segment.
 pub(super) fn geometry(region: &Region) -> &AtomicU64 {
     word_in(region, 0)
 }
@@ -41,7 +41,7 @@ pub(super) fn slot(region: &Region, at: usize) -> Slot<'_> {
     }
 }
 
-/// The words of a way that are not its ring's. The ring keeps the mapping.
+/// The words of a way outside its ring. The ring keeps the mapping.
 pub(super) struct WayWords {
     session: NonNull<AtomicU64>,
     offer: NonNull<AtomicU64>,
@@ -49,7 +49,8 @@ pub(super) struct WayWords {
     to: NonNull<AtomicU64>,
 }
 
-// SAFETY: the pointers lead to words that are accessed as atomics only.
+// SAFETY: the pointers lead to words that are accessed as atomics only, in a mapping that the way's
+// ring keeps.
 unsafe impl Send for WayWords {}
 
 /// A way: its ring, and the words beside it.
@@ -76,7 +77,7 @@ pub(super) fn way(
             [consumed, sleeping, starving],
         ),
         capacity: geometry.capacity,
-        // Nobody sleeps on it, so that nothing has to be in any order with that.
+        // No thread sleeps on it, so no order with a sleep is needed.
         fences: Fences {
             own: false,
             other: true,
@@ -86,7 +87,7 @@ pub(super) fn way(
 }
 
 impl WayWords {
-    /// Together with those of the ring, which keeps the mapping.
+    /// The session's words, together with those of the ring, which keeps the mapping.
     pub(super) fn session<'a>(&'a self, ring: &'a Direction) -> Session<'a> {
         // SAFETY: aligned words of the mapping that `ring` keeps, accessed as atomics only.
         let [session, offer, by, to] =
@@ -101,7 +102,7 @@ impl WayWords {
         }
     }
 
-    /// Whether a record is at a position of the ring.
+    /// Whether there is a record at a position of the ring.
     #[inline]
     pub(super) fn has_record(&self, ring: &Direction, position: u64) -> bool {
         ring.header(position).load(Relaxed) != 0

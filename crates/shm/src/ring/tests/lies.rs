@@ -1,15 +1,15 @@
-//! An honest side, and one that writes whatever it likes.
+//! An honest side against one that writes arbitrary bytes.
 
 use super::*;
 
-/// A side that writes whatever it likes into its section.
+/// A side that writes arbitrary bytes into its section.
 struct Liar {
     bytes: Table<u8>,
     peer: Option<PeerSection>,
 }
 
 impl Liar {
-    /// A section as it should be.
+    /// A valid section.
     fn new() -> Self {
         let mut liar = Self::with_len(RECORDS + CAPACITY as usize);
         liar.poke(0, MAGIC);
@@ -28,7 +28,7 @@ impl Liar {
         }
     }
 
-    /// Opens the section again, as it is now.
+    /// Opens the section again in its present state.
     fn open(&self, most: u64) -> Result<PeerSection, SectionError> {
         PeerSection::open(
             self.bytes.region().fd().unwrap().try_clone_to_owned().unwrap(),
@@ -57,7 +57,7 @@ impl Liar {
         )
     }
 
-    /// What the other side says of `header` where it expects the first record.
+    /// The other side's result for `header` at the place of the first record.
     fn verdict(header: RecordHeader) -> Result<usize, Corrupt> {
         let mut liar = Self::new();
         let (_, mut consumer) = liar.victim();
@@ -67,7 +67,7 @@ impl Liar {
 }
 
 #[test]
-fn sections_that_are_none_are_refused() {
+fn invalid_sections_are_refused() {
     let lie = |offset, word| {
         let mut liar = Liar::new();
         liar.poke(offset, word);
@@ -104,7 +104,7 @@ fn sections_that_are_none_are_refused() {
 }
 
 #[test]
-fn lies_in_a_header_are_found() {
+fn false_headers_are_found() {
     let good = RecordHeader::new(0, 1, 100);
     assert_eq!(Liar::verdict(good), Ok(100));
     assert_eq!(
@@ -137,7 +137,7 @@ fn lies_in_a_header_are_found() {
 }
 
 #[test]
-fn lies_near_the_end_are_found() {
+fn false_headers_near_end_are_found() {
     let mut liar = Liar::new();
     let (_, mut consumer) = liar.victim();
     // Up to 64 bytes before the end.
@@ -156,12 +156,12 @@ fn lies_near_the_end_are_found() {
     assert_eq!(verdict(1, 57), Err(Corrupt::RecordCrossesEnd));
     assert_eq!(verdict(1, 2040), Err(Corrupt::RecordCrossesEnd));
     assert_eq!(verdict(PADDING, 57), Err(Corrupt::RecordCrossesEnd));
-    // A stale header of the first lap, behind proper padding.
+    // A stale header of the first lap, behind valid padding.
     assert_eq!(verdict(PADDING, 56), Err(Corrupt::RecordSequence));
 }
 
 #[test]
-fn endless_padding_is_no_endless_loop() {
+fn endless_padding_ends() {
     let mut liar = Liar::new();
     let (_, mut consumer) = liar.victim();
     for position in (0..CAPACITY).step_by(64) {
@@ -171,7 +171,7 @@ fn endless_padding_is_no_endless_loop() {
 }
 
 #[test]
-fn a_header_changed_after_the_look_changes_nothing() {
+fn header_changed_after_peek_has_no_effect() {
     let mut liar = Liar::new();
     let (_, mut consumer) = liar.victim();
     let mut consumer = consumer.end();
@@ -185,7 +185,7 @@ fn a_header_changed_after_the_look_changes_nothing() {
 }
 
 #[test]
-fn lies_in_the_consumers_position_are_found() {
+fn false_consumer_positions_are_found() {
     let mut liar = Liar::new();
     let mut verdict = |second: u64| {
         let (mut producer, _) = liar.victim();
@@ -200,7 +200,7 @@ fn lies_in_the_consumers_position_are_found() {
         liar.poke(CONSUMED, second);
         let verdict = producer.end().consumed();
         if let Err(fault) = verdict {
-            // An error is final, and found by reserving as well.
+            // An error is final, and a reservation reports it as well.
             liar.poke(CONSUMED, 256);
             assert_eq!(producer.end().consumed(), verdict);
             while send(&mut producer, 1, &[0; 1000]).is_ok() {}
@@ -221,7 +221,7 @@ fn lies_in_the_consumers_position_are_found() {
 }
 
 #[test]
-fn a_liar_that_always_sleeps_is_rung_once_a_sleep() {
+fn permanent_sleeper_is_rung_once_per_sleep() {
     let mut liar = Liar::new();
     let (mut producer, mut consumer) = liar.victim();
     let mut rings = 0;
@@ -231,7 +231,7 @@ fn a_liar_that_always_sleeps_is_rung_once_a_sleep() {
         rings += u32::from(producer.end().publish());
     }
     assert_eq!(rings, 3);
-    // Nor does one that always starves.
+    // The same holds for one that always starves.
     liar.poke(STARVING, 1);
     assert!(!consumer.end().room_wanted() && !consumer.end().release());
 }
@@ -239,7 +239,7 @@ fn a_liar_that_always_sleeps_is_rung_once_a_sleep() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn no_lie_leads_outside_the_ring(
+    fn false_words_never_lead_outside_ring(
         lies in prop::collection::vec((0..130_usize, any::<u64>(), any::<u8>()), 0..60),
     ) {
         let mut liar = Liar::new();
@@ -247,7 +247,7 @@ proptest! {
         for (at, word, how) in lies {
             match at {
                 0..64 => liar.poke(RECORDS + at * 64, word),
-                // Nearly right: the next header, a few bits off.
+                // Nearly right: the next header with a few bits changed.
                 64..120 => {
                     let position = consumer.end().position();
                     let right = RecordHeader::new(position, 1 + u16::from(how % 4), (word % 2048) as u32).to_word();

@@ -1,8 +1,8 @@
-//! Ends whose process was killed, at moments between two writes.
+//! Ends whose process was killed between two writes.
 
 use super::*;
 
-/// Takes all records that are there, which have to be the next ones.
+/// Takes all present records, which have to be the next ones.
 fn take_from(consumer: &mut Receiver, next: &mut u64, again: u64) {
     let first = next.saturating_sub(again);
     let mut expected = first..;
@@ -14,7 +14,7 @@ fn take_from(consumer: &mut Receiver, next: &mut u64, again: u64) {
 }
 
 #[test]
-fn what_was_committed_arrives_once_wherever_its_sender_was_killed() {
+fn committed_records_arrive_once_after_sender_is_killed() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     let (mut sent, mut taken) = (0, 0);
     for round in 0..3000 {
@@ -23,7 +23,7 @@ fn what_was_committed_arrives_once_wherever_its_sender_was_killed() {
                 sent += 1;
             }
         }
-        // A record that was written, and no more.
+        // A record that was written, but not committed.
         if let Ok(mut record) = producer.end().reserve(1, 100) {
             record.fill(0xee);
         }
@@ -31,7 +31,8 @@ fn what_was_committed_arrives_once_wherever_its_sender_was_killed() {
         match round % 4 {
             0 => {}
             1 => drop(producer.end().publish()),
-            // Killed before it had noted that they are seen; they may be taken by then.
+            // The sender was killed before it recorded that the records are visible; they may be
+            // taken by then.
             moment => {
                 let _ = producer.end().publish();
                 if moment == 2 {
@@ -51,7 +52,7 @@ fn what_was_committed_arrives_once_wherever_its_sender_was_killed() {
 }
 
 #[test]
-fn room_is_given_back_wherever_the_receiver_was_killed() {
+fn room_is_released_after_receiver_is_killed() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     let (mut sent, mut taken) = (0, 0);
     for round in 0..3000 {
@@ -63,10 +64,10 @@ fn room_is_given_back_wherever_the_receiver_was_killed() {
         let first = taken;
         take_from(&mut consumer, &mut taken, 0);
         match round % 3 {
-            // Noted, and not said.
+            // Recorded, but not published.
             0 => consumer.state.released = consumer.state.position,
             1 => drop(consumer.end().release()),
-            // None of it was noted: they are taken again.
+            // None of it was recorded: the records are taken again.
             _ => {
                 consumer.state = before;
                 consumer.end().mend();
@@ -83,16 +84,16 @@ fn room_is_given_back_wherever_the_receiver_was_killed() {
 }
 
 #[test]
-fn a_sleep_after_that_of_one_that_was_killed_is_rung_for() {
+fn sleep_after_that_of_killed_process_is_rung() {
     let (mut producer, mut consumer) = ring(CAPACITY);
-    // Often enough that it asks the producer to fence itself.
+    // Often enough that the consumer asks the producer to fence itself.
     for round in 0..4 * OFTEN {
         let before = consumer.state;
         assert!(consumer.end().prepare_sleep());
         match round % 3 {
-            // Announced, and not noted.
+            // Announced, but not recorded.
             0 => consumer.state = before,
-            // Noted, and taken back by nobody.
+            // Recorded, but never withdrawn.
             1 => {}
             _ => consumer.end().finish_sleep(),
         }
@@ -114,7 +115,7 @@ fn a_sleep_after_that_of_one_that_was_killed_is_rung_for() {
 }
 
 #[test]
-fn a_wait_for_room_after_that_of_one_that_was_killed_is_rung_for() {
+fn wait_after_that_of_killed_process_is_rung() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     for round in 0..20 {
         while send(&mut producer, 1, &[7; 1000]).is_ok() {}

@@ -1,4 +1,4 @@
-//! Two sides that do not wait for each other, and ring each other out of their sleep.
+//! Two sides that run independently, and ring each other awake.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn wait(doorbell: &Doorbell) -> bool {
     rung
 }
 
-/// So many that each side has overtaken the other again and again.
+/// Enough that each side overtakes the other again and again.
 const RECORDS: u64 = 20_000;
 
 #[test]
@@ -67,7 +67,7 @@ fn records_arrive_intact_from_another_thread() {
 }
 
 #[test]
-fn neither_side_sleeps_through_a_wake_up() {
+fn no_side_misses_wake_up() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     let doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
     let [records, room] = &doorbells;
@@ -76,7 +76,7 @@ fn neither_side_sleeps_through_a_wake_up() {
         let sender = scope.spawn(move || {
             let mut number = 0_u64;
             while Instant::now() < end {
-                // Bursts of changing length, so that now one side waits, now the other.
+                // Bursts of changing length, so that sometimes one side waits, sometimes the other.
                 for _ in 0..number % 23 + 1 {
                     let bytes = contents(number);
                     while send(&mut producer, 1, &bytes).is_err() {

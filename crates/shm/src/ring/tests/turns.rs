@@ -1,12 +1,11 @@
-//! What the ends remember: by turns in several mappings, looked at from outside, and
-//! scribbled on.
+//! The state of the ends: used in turn by several mappings, read from outside, and overwritten.
 
 use super::*;
 
-/// Two mappings of each side, as two processes of a node have them, that take turns:
-/// whichever drives goes on where the other one stopped, in the middle of a burst too.
+/// Two mappings of each side take turns, as two processes of a node. Each continues where the other
+/// stopped, even in the middle of a burst.
 #[test]
-fn any_mapping_goes_on_where_another_stopped() {
+fn any_mapping_continues_where_another_stopped() {
     let sections = [1, 2].map(|number| Section::create("toehold-test", CAPACITY, number).unwrap());
     let map = |own: &Section, peer: &Section| {
         let own = Section::attach(own.fd().try_clone_to_owned().unwrap()).unwrap();
@@ -45,7 +44,7 @@ fn any_mapping_goes_on_where_another_stopped() {
         }
     }
     assert!(taken > 1000, "only {taken} records");
-    // What one mapping announces, another one takes back.
+    // Another mapping withdraws the announcement.
     let _ = senders[0].producer(&mut sent).publish();
     while receivers[0].consumer(&mut received).peek().unwrap().is_some() {
         let mut consumer = receivers[1].consumer(&mut received);
@@ -66,7 +65,7 @@ fn any_mapping_goes_on_where_another_stopped() {
 }
 
 #[test]
-fn a_place_tells_of_the_next_record() {
+fn place_reports_next_record() {
     let (mut producer, mut consumer) = ring(CAPACITY);
     let mut place = Place::default();
     assert!(!place.is_filled(), "it is no place yet");
@@ -84,10 +83,10 @@ fn a_place_tells_of_the_next_record() {
     let _ = place.is_filled();
 }
 
-/// What the two ends remember lies in memory that others of the node may have
-/// scribbled on: nothing leaves the ring, panics, or goes on for ever.
+/// Other processes of the node may have overwritten the state of the two ends. No access leaves the
+/// ring, panics, or repeats forever.
 #[test]
-fn no_state_leads_outside_the_ring() {
+fn no_state_leads_outside_ring() {
     use zerocopy::FromBytes;
 
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -95,7 +94,7 @@ fn no_state_leads_outside_the_ring() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        // Small and nearly aligned numbers, and any.
+        // Small and nearly aligned numbers, and arbitrary ones.
         match random % 4 {
             0 => random >> 40,
             1 => random >> 40 & !63,
@@ -137,7 +136,7 @@ fn no_state_leads_outside_the_ring() {
 }
 
 #[test]
-fn rules_survive_their_code() {
+fn rules_survive_conversion_to_code() {
     assert_eq!(Corrupt::from_code(0), None);
     for code in 1..=8 {
         assert_eq!(Corrupt::from_code(code).map(Corrupt::code), Some(code));
