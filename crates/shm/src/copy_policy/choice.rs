@@ -1,43 +1,43 @@
-//! Which way of writing what another core will read is faster: found out by trying.
+//! Finds by trial the faster way to write memory that another core will read.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// Every so many copies one is timed.
+/// One of this many copies is timed.
 const TIMED: u32 = 16;
 
-/// Bytes copied in one way before what it costs counts: as much as waits in the send queues of
-/// a few dozen connections.
+/// Bytes copied in one way before its cost counts: about as much as the send queues of a few dozen
+/// connections hold.
 const SETTLING: u64 = 8 << 20;
 
-/// Bytes of a trial, of which the first are for settling.
+/// Bytes of a trial, of which the first `SETTLING` are not timed.
 const TRIAL: u64 = 2 * SETTLING;
 
-/// Bytes from one trial to the next: what the worse way costs more is little beside it. After a
-/// trial that has changed nothing it is twice as long as it was, up to [`LONGEST`].
+/// Bytes from one trial to the next: the extra cost of the slower way is small beside them. After a
+/// trial without a change the pause doubles, up to [`LONGEST`].
 const SHORTEST: u64 = 64 * TRIAL;
 const LONGEST: u64 = 8 * SHORTEST;
 
-/// What has become so many times as expensive as it was at the last trial is compared anew
-/// soon: where the cores are has changed.
+/// If a way has become this many times as expensive as at the last trial, a new comparison follows
+/// soon: the cores have moved.
 const DEARER: u32 = 2;
 
-/// Streaming has to be half as fast again at least: only this side's cost is measured, and the
-/// reader, who finds nothing in its caches then, has one too. Between distant cores of a Zen
-/// processor a cached copy took this side 0.2 ns a byte and a streamed one 0.08, between neighbours
-/// a cached one 0.04; the reader's took 0.08 and 0.09.
+/// Streaming must be at least half as fast again. Only this side's cost is measured, and the reader
+/// pays too, since it finds nothing in its caches. Between distant cores of a Zen processor a
+/// cached copy took this side 0.2 ns a byte and a streamed one 0.08. Between neighbours a cached
+/// one took 0.04. The reader's copies took 0.08 and 0.09.
 const ADVANTAGE: f64 = 1.5;
 
-/// A way of writing what another core will read.
+/// A way to write memory that another core will read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Through the caches, as all other stores.
     Cached,
-    /// Past them.
+    /// Past the caches.
     Streamed,
 }
 
-/// What a copy costs, in cycles for 64 KiB; 0: not known yet.
+/// The cost of a copy, in cycles for 64 KiB; 0: not known yet.
 #[derive(Debug)]
 struct Cost(AtomicU32);
 
@@ -50,7 +50,7 @@ impl Cost {
         self.0.load(Relaxed)
     }
 
-    /// Takes a copy into the mean. One that was interrupted counts for little.
+    /// Adds a copy to the mean. An interrupted one has little weight.
     fn learn(&self, cycles: u64, len: usize) {
         let new = (cycles << 16) / (len as u64).max(1);
         let mean = u64::from(self.get());
@@ -63,8 +63,8 @@ impl Cost {
     }
 }
 
-/// The two ways of making copies of one kind, and what is known of them. It is shared by
-/// threads, of which some may overwrite what others have counted: that does not matter.
+/// The two ways to make copies of one kind, and their known costs. Threads share it; some of them
+/// may overwrite the counts of others, which is harmless.
 #[derive(Debug)]
 pub struct Choice {
     cached: Cost,
@@ -72,28 +72,28 @@ pub struct Choice {
     /// Copies made, and their bytes.
     copies: AtomicU32,
     bytes: AtomicU64,
-    /// Byte from which on copies are made as they are now, if it is no trial.
+    /// Byte from which on copies are made in the present way, outside a trial.
     since: AtomicU64,
-    /// Byte at which the next trial begins, or this one has begun.
+    /// Byte at which the next trial begins, or the present one has begun.
     trial: AtomicU64,
-    /// Bytes from the last trial to that one.
+    /// Bytes from the last trial to the next.
     pause: AtomicU64,
-    /// What the last trial has shown, and what the way that is taken did cost then.
+    /// The result of the last trial, and the cost of the chosen way at that time.
     streaming: AtomicBool,
     expected: AtomicU32,
 }
 
-/// A copy that is being made.
+/// A copy under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     way: Way,
     len: usize,
-    /// When it began, of one that is timed.
+    /// The start of a timed copy.
     began: Option<u64>,
 }
 
 impl Attempt {
-    /// How to make it.
+    /// The way to make it.
     #[inline]
     pub fn way(self) -> Way {
         self.way
@@ -128,8 +128,8 @@ impl Choice {
         }
     }
 
-    /// The copy is made, of so many bytes. One that is shorter than it was to be, as at the end of a
-    /// file, says little of what a byte costs.
+    /// Ends a copy of `made` bytes. A copy that was shorter than planned, as at the end of a file,
+    /// says little about the cost of a byte.
     #[inline]
     pub fn end(&self, attempt: Attempt, made: usize) {
         if let Some(began) = attempt.began.filter(|_| made >= attempt.len) {
@@ -137,7 +137,7 @@ impl Choice {
         }
     }
 
-    /// How to make the next copy, and whether to see how long it takes.
+    /// The way to make the next copy, and whether to time it.
     #[inline]
     fn next(&self, len: usize) -> (Way, bool) {
         let copies = self.copies.load(Relaxed);
@@ -183,7 +183,7 @@ impl Choice {
         let expected = self.expected.load(Relaxed);
         let usual = streamed == self.streaming.load(Relaxed);
         if usual && expected != 0 && cost.get() / DEARER > expected {
-            // Until then the mean has come to what it costs now.
+            // By then the mean has reached the present cost.
             let soon = self.bytes.load(Relaxed) + SETTLING;
             self.trial.fetch_min(soon, Relaxed);
         }
@@ -202,10 +202,10 @@ impl Choice {
     }
 }
 
-/// Of the processor's counter; where it has none that one may read, nanoseconds.
+/// The processor's counter, or nanoseconds where a program cannot read one.
 fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads a counter.
+    // SAFETY: the instruction only reads a counter.
     return unsafe { core::arch::x86_64::_rdtsc() };
     #[cfg(not(target_arch = "x86_64"))]
     crate::monotonic_ns()
@@ -217,8 +217,8 @@ mod tests {
 
     const COPY: usize = 16 << 10;
 
-    /// Copies from behind one trial to the end of the next, if they cost so much: the ways they
-    /// were made, and whether they were timed.
+    /// Makes copies from behind one trial to the end of the next, at the given costs. Returns their
+    /// ways, and whether they were timed.
     fn round(choice: &Choice, cached: u64, streamed: u64) -> Vec<(Way, bool)> {
         let end = choice.trial.load(Relaxed) + TRIAL;
         let mut made = Vec::new();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheaper_way_is_taken_and_the_other_tried_now_and_then() {
+    fn cheaper_way_is_used_and_other_tried() {
         let choice = Choice::new();
         let mut was = false;
         for (cached, streamed) in [(1000, 300), (1000, 550), (1000, 700), (1000, 600), (1200, 500)] {
@@ -258,9 +258,10 @@ mod tests {
         }
     }
 
-    /// A trial was a single copy, whose memory the other way had left as it was.
+    /// Earlier a trial was a single copy, whose memory was in the state that the other way had
+    /// left.
     #[test]
-    fn a_way_is_timed_when_it_has_gone_through_the_memory() {
+    fn way_is_timed_after_settling() {
         let choice = Choice::new();
         let (mut before, mut last) = (0, None);
         let mut timed = [0, 0];
@@ -273,9 +274,9 @@ mod tests {
         assert!(timed.iter().all(|&timed| timed >= 60), "{timed:?}");
     }
 
-    /// The end of a file was a copy of no bytes, which cost as much as thousands.
+    /// Earlier the end of a file counted as a copy of no bytes, with the cost of thousands.
     #[test]
-    fn copies_that_fall_short_teach_nothing() {
+    fn short_copies_are_not_learned() {
         let choice = Choice::new();
         let attempt = Attempt {
             way: Way::Cached,
@@ -291,7 +292,7 @@ mod tests {
 
     /// Between distant cores each trial costs as much as seven times its bytes.
     #[test]
-    fn trials_that_change_nothing_become_rare() {
+    fn trials_without_change_become_rare() {
         let choice = Choice::new();
         let lengths: Vec<u64> = (0..7)
             .map(|_| round(&choice, 1000, 300).len() as u64 * COPY as u64)
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_become_dear_is_compared_soon() {
+    fn dearer_way_is_compared_soon() {
         let choice = Choice::new();
         for _ in 0..6 {
             round(&choice, 300, 900);

@@ -1,4 +1,4 @@
-//! Stores that go past the caches.
+//! Stores that bypass the caches.
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::{
@@ -7,8 +7,8 @@ use core::arch::x86_64::{
 
 use crate::copy::copy_racing;
 
-/// Copies a slice into another of the same length past the caches: afterwards none of them
-/// has anything of the destination.
+/// Copies a slice into another of the same length past the caches: afterwards no cache holds any of
+/// the destination.
 ///
 /// # Panics
 ///
@@ -19,7 +19,7 @@ pub fn copy_past_caches(from: &[u8], to: &mut [u8]) {
     unsafe { stream_racing(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 
-/// Copies `len` bytes out of memory that somebody else may be writing past the caches.
+/// Copies `len` bytes past the caches, out of memory that another process may be writing.
 ///
 /// # Safety
 ///
@@ -29,8 +29,8 @@ pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
     let head = to.align_offset(64).min(len);
     let lines = (len - head) / 64;
     let body = head + lines * 64;
-    // SAFETY: demanded of the caller; so many lines are in both, and the destination's begin on a
-    // line; the feature was looked for.
+    // SAFETY: the caller guarantees both places for the call. They have room for the lines, and the
+    // destination's begin at a line; the feature was checked at run time.
     unsafe {
         copy_racing(from, to, head);
         copy_racing(from.add(body), to.add(body), len - body);
@@ -40,8 +40,8 @@ pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
             stream_lines(from.add(head), to.add(head), lines);
         }
     }
-    // SAFETY: streaming stores are in no order with others until here; what is
-    // published later must come after them.
+    // SAFETY: the instruction touches no memory. Streaming stores are unordered with others until
+    // here, and later publications must follow them.
     unsafe { _mm_sfence() };
 }
 
@@ -52,20 +52,21 @@ pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`copy_racing`].
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: demanded of the caller.
+    // SAFETY: the caller guarantees what `copy_racing` requires, during the call.
     unsafe { copy_racing(from, to, len) };
 }
 
-/// Copies so many lines of 64 bytes past the caches.
+/// Copies `lines` lines of 64 bytes past the caches.
 ///
 /// # Safety
 ///
-/// `from` must be readable and `to` writable for all of them, without overlap, and `to` aligned
-/// to a line.
+/// `from` must be readable and `to` writable for all of them, without overlap, and `to` aligned to
+/// a line.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
     for part in 0..lines * 4 {
-        // SAFETY: demanded of the caller; a part is a quarter of a line.
+        // SAFETY: the caller guarantees both places for all lines, and the alignment of `to`; a
+        // part is a quarter of a line.
         unsafe {
             let value = _mm_loadu_si128(from.add(part * 16).cast::<__m128i>());
             _mm_stream_si128(to.add(part * 16).cast::<__m128i>(), value);
@@ -73,7 +74,7 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
     }
 }
 
-/// The same in wider pieces.
+/// Copies `lines` lines of 64 bytes past the caches, in wider pieces.
 ///
 /// # Safety
 ///
@@ -82,7 +83,8 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
 #[target_feature(enable = "avx")]
 unsafe fn stream_lines_256(from: *const u8, to: *mut u8, lines: usize) {
     for line in 0..lines {
-        // SAFETY: demanded of the caller.
+        // SAFETY: the caller guarantees both places for all lines, the alignment of `to`, and a
+        // processor with AVX.
         unsafe {
             let (source, destination) = (from.add(line * 64), to.add(line * 64));
             let first = _mm256_loadu_si256(source.cast::<__m256i>());
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streamed_copies_are_whole_at_every_alignment_and_length() {
+    fn streamed_copies_are_exact_at_every_alignment_and_length() {
         let from: Vec<u8> = (0..5000_u32).map(|i| (i * 31 + i / 256) as u8).collect();
         for offset in [0, 1, 15, 63] {
             for len in [0, 1, 63, 64, 65, 1024, 4097] {
