@@ -1,4 +1,4 @@
-//! The two ends of a tape.
+//! The two ends of a capture ring.
 
 #[cfg(test)]
 #[path = "tests.rs"]
@@ -17,26 +17,26 @@ use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
 use crate::copy::copy_racing;
 use crate::{Gather, Region, Words};
 
-/// What is told of a record beside its bytes.
+/// The description of a record beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Label {
-    /// When it was appended.
+    /// The time when it was appended.
     pub timestamp_ns: u64,
-    /// Bytes before any were cut off.
+    /// Bytes before the record was cut.
     pub original_len: u32,
-    /// What the writer wants the reader to know.
+    /// The writer's note to the reader.
     pub kind: u32,
 }
 
-/// What precedes a record's bytes.
+/// Precedes a record's bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Header {
     label: Label,
-    /// Records lost since the tape was made.
+    /// Records lost since the ring was made.
     lost: u64,
-    /// Bytes that follow; [`REWIND`] if nothing does before the tape's end.
+    /// Bytes that follow; [`REWIND`] if none follow before the ring's end.
     len: u32,
     unused: u32,
 }
@@ -44,33 +44,34 @@ struct Header {
 const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == 32 && PIECE_ALIGN.is_multiple_of(HEADER));
 
-/// The next record is at the tape's beginning.
+/// The next record is at the ring's beginning.
 const REWIND: u32 = u32::MAX;
 
-/// A header, and the bytes of a record up to whole headers: so none crosses the end.
+/// A header and the bytes of a record, rounded up to whole headers, so that no header crosses the
+/// end.
 const fn room_for(len: usize) -> usize {
     HEADER + len.next_multiple_of(HEADER)
 }
 
-/// Positions count bytes since the tape was made, and never go back.
+/// Positions count bytes since the ring was made, and never go back.
 const WRITTEN: usize = 0;
 const LOST: usize = 1;
 
-/// The writer's end; it belongs to whoever holds the lease.
+/// The writer's end; it belongs to the holder of the lease.
 pub struct Tape {
     first: NonNull<u8>,
     capacity: usize,
-    /// Bytes kept of each record; 0 while nobody plays.
+    /// Bytes kept of each record; 0 while there is no reader.
     limit: Words,
-    /// The writer's: where it goes on, and what it has lost.
+    /// For the writer: its position, and its lost records.
     written: Words<AtomicU64>,
-    /// The reader's: where it goes on.
+    /// For the reader: its position.
     taken: Words<AtomicU64>,
     region: Arc<Region>,
 }
 
-// SAFETY: the bytes stay mapped as long as the handle. They are written through
-// `&mut Tape` only, which the lease makes the only one, and read as raw memory.
+// SAFETY: the bytes stay mapped as long as the handle. Only `&mut Tape` writes them, which the
+// lease makes the only one; readers treat them as raw memory.
 unsafe impl Send for Tape {}
 
 impl Tape {
@@ -82,13 +83,13 @@ impl Tape {
             + piece_bytes::<u8>(capacity, PIECE_ALIGN)
     }
 
-    /// Whether somebody plays: otherwise there is no need to append.
+    /// Whether there is a reader: otherwise there is no need to append.
     #[inline]
     pub fn is_played(&self) -> bool {
         self.limit.word(0).load(Relaxed) != 0
     }
 
-    /// Appends a record of `beginning` and `rest`, or of as much of them as is wanted.
+    /// Appends a record of `beginning` and `rest`, or as much of them as the reader wants.
     pub fn append(&mut self, timestamp_ns: u64, kind: u32, beginning: &[u8], rest: &Gather<'_>) {
         let whole = beginning.len() + rest.len();
         let limit = self.limit.word(0).load(Relaxed) as usize;
@@ -116,10 +117,10 @@ impl Tape {
         self.positions().publish(next);
     }
 
-    /// Where a record that takes `needed` bytes begins, and the position behind it.
+    /// The place of a record that takes `needed` bytes, and the position behind it.
     fn make_room(&mut self, needed: usize) -> Option<(usize, u64)> {
-        // What is nonsense here was written by a process of the node that is not in
-        // its right mind: the tape may be useless then, but stays within its bounds.
+        // Nonsense here was written by a faulty process of the node. The ring may be useless then,
+        // but access stays within its bounds.
         let (written, taken) = self.positions().to_write();
         let written = written & !(HEADER as u64 - 1);
         let used = usize::try_from(written.wrapping_sub(taken)).ok()?;
@@ -149,9 +150,9 @@ impl Tape {
 
     fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.capacity && len <= self.capacity - at);
-        // SAFETY: the part lies in the piece, which stays mapped as long as `self`, and
-        // has not been published: readers, who make no references, do not look at it.
-        // `&mut self` makes this reference the only one.
+        // SAFETY: the part lies in the piece, which stays mapped as long as `self`. It has not been
+        // published, so readers, which make no references, do not read it. `&mut self` makes this
+        // reference the only one.
         unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr().add(at), len) }
     }
 
@@ -178,7 +179,7 @@ impl fmt::Debug for Tape {
     }
 }
 
-/// The reader's end of a [`Tape`]. Of its clones one is used at a time.
+/// The reader's end of a [`Tape`]. Use only one of its clones at a time.
 #[derive(Clone)]
 pub struct TapeReader {
     first: NonNull<u8>,
@@ -187,7 +188,7 @@ pub struct TapeReader {
     written: Words<AtomicU64>,
     taken: Words<AtomicU64>,
     position: u64,
-    /// Records lost that were told of.
+    /// Lost records that were reported.
     lost: u64,
     _region: Arc<Region>,
 }
@@ -203,22 +204,22 @@ impl TapeReader {
         }
     }
 
-    /// Begins: from now on the first `limit` bytes of each record are kept.
+    /// Begins: from now on the writer keeps the first `limit` bytes of each record.
     pub fn start(&mut self, limit: u32) {
-        // What came late to an earlier reader is of no interest.
+        // Late records for an earlier reader are skipped.
         self.position = self.positions().readable();
         self.lost = self.written.word(LOST).load(Relaxed);
         self.positions().take(self.position);
         self.limit.word(0).store(limit, Release);
     }
 
-    /// Nothing more is recorded. What was can still be read.
+    /// Ends the recording. The records so far stay readable.
     pub fn stop(&mut self) {
         self.limit.word(0).store(0, Relaxed);
     }
 
-    /// Appends the bytes of the oldest record to `into`, if there is one, and tells of
-    /// it. The number is of records that were lost since the one before.
+    /// Appends the bytes of the oldest record to `into`, if there is one, and returns its label.
+    /// The number counts the records lost since the one before.
     pub fn read(&mut self, into: &mut Vec<u8>) -> Option<(Label, u64)> {
         let written = self.positions().readable();
         let available = written.wrapping_sub(self.position);
@@ -231,7 +232,7 @@ impl TapeReader {
                 Some((header.label, self.count_lost(header.lost)))
             }
             None => {
-                // Nonsense: who wrote it is not in its right mind. Go on behind it.
+                // Nonsense: a faulty process wrote it. Continue behind it.
                 self.advance(written);
                 self.lost = self.lost.wrapping_sub(1);
                 None
@@ -239,7 +240,7 @@ impl TapeReader {
         }
     }
 
-    /// Records that were lost since the last one that was read.
+    /// Records lost since the last record that was read.
     pub fn lost(&mut self) -> u64 {
         let lost = self.written.word(LOST).load(Relaxed);
         self.count_lost(lost)
@@ -256,8 +257,8 @@ impl TapeReader {
         self.positions().take(position);
     }
 
-    /// Copies the record at the present position, and says where the next one is.
-    /// `None`: what is there is no record.
+    /// Copies the record at the present position, and returns the position of the next one. `None`
+    /// if there is no valid record.
     fn take(&self, available: u64, into: &mut Vec<u8>) -> Option<(Header, u64)> {
         let mut available = usize::try_from(available).ok().filter(|&n| n <= self.capacity)?;
         let mut position = self.position;
@@ -292,8 +293,8 @@ impl TapeReader {
 
     fn copy_out(&self, at: usize, into: &mut [u8]) {
         assert!(at <= self.capacity && into.len() <= self.capacity - at);
-        // SAFETY: the part lies in the piece, which stays mapped as long as `self`; it
-        // has been published, so that no reference to it is left; `into` is our own.
+        // SAFETY: the part lies in the piece, which stays mapped as long as `self`. It has been
+        // published, so no reference to it is left; `into` is private memory.
         unsafe { copy_racing(self.first.as_ptr().add(at), into.as_mut_ptr(), into.len()) };
     }
 }
@@ -308,7 +309,7 @@ impl fmt::Debug for TapeReader {
 }
 
 impl Carver {
-    /// A tape of `capacity` bytes.
+    /// A capture ring of `capacity` bytes.
     ///
     /// # Panics
     ///

@@ -1,9 +1,9 @@
-//! Every interleaving of a tape's two ends: the writer with the lease, the reader without
-//! it. `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib tape`.
+//! Checks every interleaving of a capture ring's two ends: the writer with the lease, the reader
+//! without it. `RUSTFLAGS="--cfg loom" cargo test --release -p toehold-shm --lib capture_ring`.
 //!
-//! A record is one byte of a tape of two. Loom sees every access to them, and reports two
-//! that are not ordered: a reader that looks before the writer is done, or a writer that
-//! writes over what is still being read.
+//! A record is one byte of a ring of two. loom reports two unordered accesses to it. One case is a
+//! reader that reads before the writer has finished. The other is a writer that overwrites a record
+//! while it is read.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -40,24 +40,24 @@ impl Tape {
         &self.records[(position % CAPACITY) as usize]
     }
 
-    /// False: there is no room, and the record is lost.
+    /// Appends a record. False: there is no room, and the record is lost.
     fn append(&self, record: u64) -> bool {
         let (written, taken) = self.positions().to_write();
         if written - taken == CAPACITY {
             return false;
         }
-        // SAFETY: loom checks that nobody else has access at the same time.
+        // SAFETY: loom checks that no other thread has access at the same time.
         self.record(written).with_mut(|place| unsafe { *place = record });
         self.positions().publish(written + 1);
         true
     }
 
-    /// What has been recorded since `position`, which it moves on.
+    /// The next record after `position`, which advances.
     fn read(&self, position: &mut u64) -> Option<u64> {
         if self.positions().readable() == *position {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: loom checks that no other thread has access at the same time.
         let record = self.record(*position).with(|place| unsafe { *place });
         *position += 1;
         self.positions().take(*position);
@@ -71,10 +71,10 @@ fn check(ends: impl Fn() + Sync + Send + 'static) {
     builder.check(ends);
 }
 
-/// Each waits for the other here, so that every record comes: what is asked is whether the
-/// two ever touch a record at once.
+/// Each end waits for the other here, so that every record arrives. The test checks that the two
+/// never access a record at once.
 #[test]
-fn what_is_read_was_written_and_nothing_is_written_over_before_it_is_read() {
+fn records_are_complete_and_not_overwritten_before_read() {
     check(|| {
         let tape = Tape::new();
         let writing = Arc::clone(&tape);
@@ -99,16 +99,16 @@ fn what_is_read_was_written_and_nothing_is_written_over_before_it_is_read() {
     });
 }
 
-/// Whoever has the lease writes: the next one goes on where the last one stopped.
+/// Each holder of the lease writes, and continues where the last one stopped.
 #[test]
-fn two_writers_in_turn_and_a_reader() {
+fn two_writers_take_turns_beside_reader() {
     check(|| {
         let tape = Tape::new();
         let writing = Arc::clone(&tape);
         let writers = thread::spawn(move || {
             assert!(writing.append(1));
             let next = Arc::clone(&writing);
-            // The end of the one is before the beginning of the other, as with the lease.
+            // The first writer ends before the second one begins, as with the lease.
             thread::spawn(move || assert!(next.append(2))).join().unwrap();
         });
         let mut position = 0;

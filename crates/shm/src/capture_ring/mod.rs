@@ -1,9 +1,8 @@
-//! A tape in a region: records of bytes that whoever holds the lease appends, and
-//! one thread, which needs no lease, plays back.
+//! A capture ring in a region. The holder of the lease appends records of bytes; one thread, which
+//! needs no lease, reads them.
 //!
-//! The writer never waits, and wakes nobody: what there is no room for is dropped
-//! and counted. While nobody plays, all that a writer does is to look at one word,
-//! and the pages of the tape are never touched.
+//! The writer never waits, and wakes no thread: it drops and counts records that do not fit.
+//! Without a reader, a writer only reads one word, and never touches the pages of the ring.
 
 #[cfg(not(loom))]
 mod ends;

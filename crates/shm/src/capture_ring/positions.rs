@@ -1,5 +1,5 @@
-//! Which bytes of a tape are whose: all that its two ends tell each other. Written over
-//! atomics only, so that the very same code runs under loom.
+//! The positions that divide a capture ring between its two ends. This file touches atomics only,
+//! so that the same code runs under loom.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
 
-/// How far the writer has written, and the reader taken. They count bytes since the tape
-/// was made, and never go back.
+/// The positions of the writer and of the reader. They count bytes since the ring was made, and
+/// never go back.
 #[derive(Clone, Copy)]
 pub(super) struct Positions<'a> {
     pub(super) written: &'a AtomicU64,
@@ -16,26 +16,26 @@ pub(super) struct Positions<'a> {
 }
 
 impl Positions<'_> {
-    /// The writer's: where it goes on, and the position up to which the reader has taken
-    /// what it wanted. What lies a tape's length before the latter is the writer's again.
+    /// For the writer: its position, and the position up to which the reader has finished. Bytes
+    /// one ring's length before the latter belong to the writer again.
     #[inline]
     pub(super) fn to_write(self) -> (u64, u64) {
         (self.written.load(Relaxed), self.taken.load(Acquire))
     }
 
-    /// The writer's: what lies before `position` is the reader's from now on.
+    /// For the writer: passes the bytes before `position` to the reader.
     #[inline]
     pub(super) fn publish(self, position: u64) {
         self.written.store(position, Release);
     }
 
-    /// The reader's: the position up to which there is something to be read.
+    /// For the reader: the position up to which there are records.
     #[inline]
     pub(super) fn readable(self) -> u64 {
         self.written.load(Acquire)
     }
 
-    /// The reader's: it will not look any more at what lies before `position`.
+    /// For the reader: returns the bytes before `position` to the writer.
     #[inline]
     pub(super) fn take(self, position: u64) {
         self.taken.store(position, Release);

@@ -21,7 +21,7 @@ fn bytes_of(seed: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_recorded_unless_somebody_plays() {
+fn nothing_is_recorded_without_reader() {
     let mut tape = tape();
     let mut reader = tape.reader();
     assert!(!tape.is_played());
@@ -55,7 +55,7 @@ fn long_records_are_cut_in_the_beginning_or_the_rest() {
 }
 
 #[test]
-fn a_full_tape_loses_and_says_so() {
+fn full_ring_counts_lost_records() {
     let mut tape = tape();
     let mut reader = tape.reader();
     reader.start(u32::MAX);
@@ -82,7 +82,7 @@ fn a_full_tape_loses_and_says_so() {
 }
 
 #[test]
-fn another_reader_begins_where_the_tape_is() {
+fn next_reader_begins_at_present_position() {
     let mut tape = tape();
     let mut first = tape.reader();
     first.start(100);
@@ -98,7 +98,7 @@ fn another_reader_begins_where_the_tape_is() {
 }
 
 #[test]
-fn two_threads_see_every_record_whole() {
+fn reader_thread_gets_complete_records() {
     let mut tape = tape();
     let mut reader = tape.reader();
     reader.start(u32::MAX);
@@ -110,7 +110,7 @@ fn two_threads_see_every_record_whole() {
                 let bytes = bytes_of(number as usize, number as usize * 31 % 900);
                 tape.append(number, number as u32, &[], &Gather::from_slice(&bytes));
             }
-            // Until one has got through.
+            // Until one record has arrived.
             while !done.load(Relaxed) {
                 tape.append(u64::MAX, 0, &[], &Gather::EMPTY);
                 std::thread::yield_now();
@@ -138,7 +138,7 @@ fn two_threads_see_every_record_whole() {
 
 proptest! {
     #[test]
-    fn a_tape_is_a_queue_with_a_bound(steps in prop::collection::vec((0_usize..1500, any::<bool>()), 1..200)) {
+    fn ring_is_bounded_queue(steps in prop::collection::vec((0_usize..1500, any::<bool>()), 1..200)) {
         let mut tape = tape();
         let mut reader = tape.reader();
         reader.start(1400);
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_on_the_tape_is_survived(nonsense in prop::collection::vec((0_usize..CAPACITY / 8, any::<u64>()), 1..30),
+    fn nonsense_in_ring_is_harmless(nonsense in prop::collection::vec((0_usize..CAPACITY / 8, any::<u64>()), 1..30),
                                         written in any::<u64>(), taken in any::<u64>()) {
         let mut tape = tape();
         let mut reader = tape.reader();
