@@ -9,11 +9,11 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::{Futex, Waited};
 
-/// Not private to the process: the kernel finds the word by what is mapped.
+/// Not private to the process: the kernel finds the word by the mapped memory.
 const SHARED: futex::Flags = futex::Flags::empty();
 
-/// Unlike FUTEX_WAIT, FUTEX_WAIT_BITSET takes a point in time, so that a
-/// sleep that was interrupted goes on without reading the clock.
+/// Unlike FUTEX_WAIT, FUTEX_WAIT_BITSET takes a point in time, so an interrupted sleep continues
+/// without reading the clock.
 const ANY: NonZeroU32 = NonZeroU32::MAX;
 
 const NANOS: u64 = 1_000_000_000;
@@ -32,8 +32,8 @@ impl Futex for AtomicU32 {
         match futex::wait_bitset(self, SHARED, expected, until.as_ref(), ANY) {
             Ok(()) | Err(Errno::INTR) => Waited::Slept,
             Err(Errno::TIMEDOUT) => Waited::TimedOut,
-            // Another error than AGAIN is unknown for a word that is mapped;
-            // should there be one, looking again is right.
+            // No error but AGAIN is known for a mapped word. If there is one, checking again is
+            // right.
             Err(_) => Waited::Different,
         }
     }
@@ -43,7 +43,7 @@ impl Futex for AtomicU32 {
     }
 }
 
-/// The present time of the clock that [`Futex::wait`] goes by.
+/// The present time of [`Futex::wait`]'s clock.
 pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * NANOS + time.tv_nsec as u64

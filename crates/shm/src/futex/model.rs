@@ -1,12 +1,11 @@
-//! What the kernel promises about futexes, for loom.
+//! The kernel's guarantees about futexes, for loom.
 
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::sync::{Condvar, Mutex};
 
 use super::{AtomicU32, Futex, Waited};
 
-/// Nobody wakes up by time here: one that is not woken is a deadlock, which loom
-/// reports.
+/// A futex without timeouts: loom reports a thread that is not woken as a deadlock.
 pub(crate) struct ModelFutex {
     word: AtomicU32,
     asleep: Mutex<usize>,
@@ -34,7 +33,7 @@ impl Futex for ModelFutex {
             return Waited::Different;
         }
         *asleep += 1;
-        // loom wakes nobody who was not notified.
+        // loom wakes only threads that were notified.
         drop(self.bell.wait(asleep).unwrap());
         Waited::Slept
     }
