@@ -1,4 +1,4 @@
-//! Arenas: payload for one peer each, in memory of its own.
+//! Arenas: payload memory for one peer each, in its own file.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn payload() -> Payload {
     carver.payload_with(BLOCKS, BLOCK as u32, 3).unwrap()
 }
 
-/// Begins a life of an arena. What a peer is given of it, and its id.
+/// Begins a life of an arena. Returns the peer's view of it, and its id.
 fn open(arenas: &Arenas) -> (Region, ArenaId) {
     let memory = arenas.create_memory("toehold-arena").unwrap();
     let view = Region::open(memory.read_only_fd().unwrap(), Access::ReadOnly).unwrap();
@@ -44,7 +44,7 @@ fn text(queue: &ByteQueue, payload: &Payload) -> Vec<u8> {
 }
 
 #[test]
-fn arena_of_one_peer_holds_nothing_that_is_for_others() {
+fn arena_holds_data_for_its_peer_only() {
     let mut payload = payload();
     let arenas = payload.arenas().clone();
     let ((view, id), (other, other_id)) = (open(&arenas), open(&arenas));
@@ -55,7 +55,7 @@ fn arena_of_one_peer_holds_nothing_that_is_for_others() {
     assert!(holds(&view, b"for the one ") && holds(&other, b"for the other "));
     assert!(!holds(&view, b"for the other ") && !holds(&other, b"for the one "));
     assert!(!holds(&view, b"for nobody ") && !holds(&other, b"for nobody "));
-    // All of it is where a frame can refer to it.
+    // A frame can refer to all of it.
     let gather = queues[0].gather(&payload, 0, 12_000);
     assert_eq!(gather.len(), 12_000);
     for queue in &mut queues {
@@ -78,7 +78,7 @@ fn full_arena_leaves_the_rest_to_private_memory_within_one_bound() {
     let shown = bytes_of(&view).iter().filter(|&&byte| byte == 7).count();
     assert_eq!(shown, OF_ARENA as usize * BLOCK);
     assert_eq!(text(&queue, &payload), bytes);
-    // What is read first was in the arena, and is there again.
+    // The first block read was in the arena, and returns there.
     queue.consume(&mut payload, OF_ARENA as usize * BLOCK);
     let block = payload.allocate_in(id).unwrap();
     assert!(block >= BLOCKS, "block {block} is private");
@@ -99,7 +99,7 @@ fn closed_arena_keeps_its_bytes_and_takes_no_more() {
     let mut expected = vec![1; 3000];
     expected.extend([2; 3 * BLOCK]);
     assert_eq!(text(&queue, &payload), expected);
-    // It is nobody else's until its last block is free.
+    // Another peer gets it only once its last block is free.
     let lives: Vec<ArenaId> = (0..2).map(|_| open(&arenas).1).collect();
     assert!(
         arenas
@@ -110,7 +110,7 @@ fn closed_arena_keeps_its_bytes_and_takes_no_more() {
     let (view, again) = open(&arenas);
     assert!(again != id && !lives.contains(&again));
     assert!(!holds(&view, &[1; 16]), "it has other memory");
-    // A connection that remembers the earlier life does not write into this one.
+    // A connection with the earlier life's id does not write into this one.
     let block = payload.allocate_in(id).unwrap();
     assert!(block < BLOCKS);
     payload.free(block);
@@ -126,7 +126,7 @@ fn process_that_does_not_map_an_arena_leaves_its_blocks_alone() {
     let fd = region.fd().unwrap().try_clone_to_owned().unwrap();
     let mut here = Carver::new(region).unwrap();
     let mut here = here.payload_with(BLOCKS, BLOCK as u32, 3).unwrap();
-    // SAFETY: the handles are used one at a time.
+    // SAFETY: the test uses the two sets of handles one at a time.
     let mut there = unsafe { Carver::attach(Region::open(fd, Access::ReadWrite).unwrap()) };
     let mut there = there.payload_with(BLOCKS, BLOCK as u32, 3).unwrap();
     let memory = Arc::new(here.arenas().create_memory("toehold-arena").unwrap());
@@ -140,7 +140,7 @@ fn process_that_does_not_map_an_arena_leaves_its_blocks_alone() {
     assert!(queue.gather(&there, 0, 100).is_empty());
     assert_eq!(queue.peek(&there, 0, &mut [0; 100]), 0);
     assert_eq!(queue.append_in(&mut there, id, &[6; 100]), 0);
-    // What it allocates itself is private.
+    // Blocks that this process allocates itself are private.
     let own = there.allocate_in(id).unwrap();
     assert!(own < BLOCKS);
     there.free(own);
@@ -155,7 +155,7 @@ fn process_that_does_not_map_an_arena_leaves_its_blocks_alone() {
 }
 
 #[test]
-fn arenas_are_whole_again_after_a_change_that_was_not_finished() {
+fn arenas_are_repaired_after_incomplete_change() {
     let mut payload = payload();
     let arenas = payload.arenas().clone();
     let (_, id) = open(&arenas);
@@ -177,12 +177,12 @@ fn arenas_are_whole_again_after_a_change_that_was_not_finished() {
     kept.clear(&mut payload);
     assert_eq!(payload.free_blocks(), BLOCKS);
     arenas.close_others(|_| false);
-    // Nothing holds it any more.
+    // All arenas are free again.
     (0..3).for_each(|_| drop(open(&arenas)));
 }
 
 #[test]
-fn pages_of_an_arena_go_back_when_its_peer_has_left() {
+fn arena_returns_pages_when_peer_has_left() {
     let mut payload = payload();
     let arenas = payload.arenas().clone();
     let memory = arenas.create_memory("toehold-arena").unwrap();
@@ -201,7 +201,7 @@ fn pages_of_an_arena_go_back_when_its_peer_has_left() {
 }
 
 #[test]
-fn idle_arenas_give_pages_back_when_all_have_more_than_private_memory() {
+fn idle_arenas_return_pages_beyond_private_memory() {
     let mut payload = payload();
     let arenas = payload.arenas().clone();
     let lives: Vec<_> = (0..3).map(|_| open(&arenas).1).collect();
@@ -226,7 +226,7 @@ fn idle_arenas_give_pages_back_when_all_have_more_than_private_memory() {
 }
 
 #[test]
-fn blocks_that_no_memory_has_are_refused_and_lists_bounded() {
+fn missing_blocks_are_refused_and_lists_bounded() {
     let mut payload = payload();
     let all = BLOCKS + 3 * OF_ARENA;
     for block in [BLOCKS, all - 1, all, u32::MAX] {
@@ -235,7 +235,7 @@ fn blocks_that_no_memory_has_are_refused_and_lists_bounded() {
         payload.free_chain(block);
     }
     let (_, id) = open(&payload.arenas().clone());
-    // As many parts as a gather has, some of either memory.
+    // As many parts as a gather has, some of each memory.
     let mut queue = ByteQueue::EMPTY;
     for _ in 0..MAX_PARTS / 2 {
         queue.append_in(&mut payload, id, &[1; BLOCK]);

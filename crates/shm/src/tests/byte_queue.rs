@@ -1,4 +1,4 @@
-//! Byte queues against plain models.
+//! Compares byte queues with plain models.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,7 @@ use crate::{ByteQueue, Gather, MAX_PARTS, Payload};
 const BLOCKS: u32 = 12;
 const BLOCK_LEN: u32 = 64;
 
-/// A queue, and the same bytes in plain memory. Bytes behind the end are `Some`
-/// where placed.
+/// A queue, and the same bytes in plain memory. Placed bytes behind the end are `Some`.
 struct Pair {
     queue: ByteQueue,
     bytes: VecDeque<u8>,
@@ -151,7 +150,7 @@ impl Pair {
             Step::CopyFromOther(gap, from, len) => {
                 let offset = self.bytes.len() + gap;
                 let source: Vec<u8> = other.bytes.iter().skip(from).take(len).copied().collect();
-                // Found before, or to be searched for.
+                // Either found before, or searched for.
                 let mut finder = other.queue;
                 let block = finder.seek(payload, from).filter(|_| from < other.bytes.len());
                 let found = block.map(|block| other.queue.at_block(payload, from, block).unwrap());
@@ -191,7 +190,7 @@ impl Pair {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn two_queues_behave_as_plain_ones(
+    fn two_queues_behave_as_plain_memory(
         steps in prop::collection::vec((any::<bool>(), step()), 0..120),
         seed in any::<u8>(),
     ) {
@@ -215,7 +214,7 @@ proptest! {
 }
 
 #[test]
-fn an_emptied_queue_holds_no_block() {
+fn emptied_queue_holds_no_block() {
     let mut payload = payload(4, 64);
     let mut queue = ByteQueue::EMPTY;
     for len in [1, 63, 64, 65, 200, 256] {
@@ -234,7 +233,7 @@ fn zeroes_are_an_empty_queue() {
 }
 
 #[test]
-fn gathering_on_from_where_it_stopped_covers_the_queue() {
+fn consecutive_gathers_cover_queue() {
     let mut payload = payload(64, 64);
     let mut queue = ByteQueue::EMPTY;
     let bytes: Vec<u8> = (0..64 * 64).map(|at| (at / 13) as u8).collect();
@@ -268,9 +267,10 @@ fn offsets_beyond_all_bounds_place_nothing() {
     assert_eq!(queue, ByteQueue::EMPTY);
 }
 
-/// What a stream brought went through all of the memory, and was in no cache when it was read.
+/// Earlier the bytes of a stream passed through all of the memory, and were in no cache when they
+/// were read.
 #[test]
-fn blocks_that_only_their_owner_has_read_are_the_next_to_be_used() {
+fn taken_blocks_are_reused_first() {
     let mut payload = payload(64, 64);
     let mut queue = ByteQueue::EMPTY;
     let mut used = [

@@ -1,4 +1,4 @@
-//! Gathers against their bytes in one piece.
+//! Compares gathers with their bytes in one piece.
 
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ fn long_runs_of_ones_sum_without_overflow() {
 }
 
 #[test]
-fn a_part_too_many_is_refused() {
+fn excess_part_is_refused() {
     let mut gather = Gather::EMPTY;
     for _ in 0..MAX_PARTS {
         assert!(gather.push(b"ab"));

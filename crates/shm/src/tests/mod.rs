@@ -1,4 +1,4 @@
-//! Tests of what this crate promises to the others.
+//! Tests of this crate's guarantees to other crates.
 
 mod arena;
 mod byte_queue;
@@ -10,13 +10,13 @@ mod slab;
 
 use crate::{Carver, Payload, Region};
 
-/// Payload memory of its own, for this process only.
+/// Payload memory for this process only.
 fn payload(blocks: u32, block_len: u32) -> Payload {
     let region = Region::private(Payload::bytes_needed(blocks, block_len)).unwrap();
     Carver::new(region).unwrap().payload(blocks, block_len).unwrap()
 }
 
-/// KiB of the mappings of that name that are present in this process.
+/// KiB of the mappings with this name that are present in this process.
 fn resident_kib(name: &str) -> usize {
     let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut named = false;

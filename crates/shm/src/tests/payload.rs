@@ -1,4 +1,4 @@
-//! Payload memory against a plain model.
+//! Compares payload memory with a plain model.
 
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -8,13 +8,13 @@ use crate::{ByteQueue, Carver, NONE, Payload, Region};
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Take a block and hang it behind the chain.
+    /// Allocate a block and append it to the chain.
     Grow(usize),
-    /// Give the first block of the chain back.
+    /// Free the first block of the chain.
     Shrink(usize),
-    /// Give the first block of the chain back, to rest.
+    /// Retire the first block of the chain.
     Retire(usize),
-    /// Give the whole chain back.
+    /// Free the whole chain.
     Clear(usize),
 }
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn chains_keep_their_blocks_apart(steps in prop::collection::vec(step(), 0..200)) {
+    fn chains_share_no_blocks(steps in prop::collection::vec(step(), 0..200)) {
         let mut payload = payload(9, 64);
         let mut chains: [Vec<u32>; 3] = Default::default();
         for step in steps {
@@ -67,7 +67,7 @@ proptest! {
 }
 
 #[test]
-fn the_block_freed_last_is_taken_first() {
+fn last_freed_block_is_allocated_first() {
     let mut payload = payload(4, 64);
     let blocks: Vec<u32> = (0..4).map(|_| payload.allocate().unwrap()).collect();
     assert_eq!(payload.allocate(), None);
@@ -78,8 +78,8 @@ fn the_block_freed_last_is_taken_first() {
 }
 
 #[test]
-fn retired_blocks_come_back_in_turn_once_there_are_many() {
-    // 4 MiB of 64 KiB blocks have to come together.
+fn retired_blocks_return_in_turn() {
+    // 4 MiB of 64 KiB blocks have to accumulate.
     let mut payload = payload(100, 1 << 16);
     let blocks: Vec<u32> = (0..64).map(|_| payload.allocate().unwrap()).collect();
     blocks[..63].iter().for_each(|&block| payload.retire(block));
@@ -88,14 +88,14 @@ fn retired_blocks_come_back_in_turn_once_there_are_many() {
     assert_eq!(payload.allocate(), Some(blocks[0]));
     assert_eq!(payload.allocate(), Some(65), "63 blocks rest again");
     assert_eq!(payload.free_blocks(), 97);
-    // Once nothing else is left, they rest no longer.
+    // Once no other block is left, they no longer rest.
     let rest: Vec<u32> = core::iter::from_fn(|| payload.allocate()).collect();
     assert_eq!(rest.len(), 97);
     assert_eq!(rest[34..], blocks[1..]);
 }
 
 #[test]
-fn a_chain_that_bites_its_tail_is_freed_once() {
+fn cyclic_chain_is_freed_once() {
     let mut payload = payload(4, 64);
     let blocks: Vec<u32> = (0..3).map(|_| payload.allocate().unwrap()).collect();
     payload.set_next(blocks[0], blocks[1]);
@@ -103,7 +103,7 @@ fn a_chain_that_bites_its_tail_is_freed_once() {
     payload.set_next(blocks[2], blocks[0]);
     payload.free_chain(blocks[0]);
     assert_eq!(payload.free_blocks(), 4);
-    // No chain, no such block, and a block that was never in use.
+    // No chain, a missing block, and a block that was never in use.
     for head in [NONE, 7, 3] {
         payload.free_chain(head);
     }
@@ -115,7 +115,7 @@ fn a_chain_that_bites_its_tail_is_freed_once() {
 
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "not in use"))]
-fn a_block_freed_twice_is_a_bug_and_changes_nothing() {
+fn double_free_changes_nothing() {
     let mut payload = payload(4, 64);
     let block = payload.allocate().unwrap();
     payload.free(block);
@@ -124,7 +124,7 @@ fn a_block_freed_twice_is_a_bug_and_changes_nothing() {
 }
 
 #[test]
-fn lengths_that_are_no_powers_of_two_are_refused() {
+fn lengths_other_than_powers_of_two_are_refused() {
     let mut carver = Carver::new(Region::private(1 << 16).unwrap()).unwrap();
     for len in [0, 32, 100, u32::MAX] {
         let carver = std::panic::AssertUnwindSafe(&mut carver);
@@ -138,7 +138,7 @@ fn lengths_that_are_no_powers_of_two_are_refused() {
 }
 
 #[test]
-fn the_area_knows_what_lies_in_it() {
+fn area_finds_offsets_of_its_bytes() {
     let mut carver = Carver::new(Region::create("toehold-test", 1 << 18).unwrap()).unwrap();
     let table = carver.table::<u8>(100).unwrap();
     let mut payload = carver.payload(4, 16384).unwrap();
@@ -164,7 +164,7 @@ fn the_area_knows_what_lies_in_it() {
     assert_eq!(area.offset_of(table.as_ptr(), 1), None);
     assert_eq!(area.offset_of(core::ptr::null(), 0), None);
 
-    // A reader elsewhere finds the bytes by that offset.
+    // A reader in another mapping finds the bytes at that offset.
     let peer = Region::open(area.region().read_only_fd().unwrap(), crate::Access::ReadOnly).unwrap();
     let mut copy = [0; 5];
     assert_eq!(peer.gather(offset, 5).unwrap().copy_to(0, &mut copy), 5);
@@ -180,13 +180,13 @@ fn blocks_never_used_stay_untouched() {
         payload.bytes_mut(block).fill(1);
     }
     let resident = super::resident_kib("toehold-untouched-payload");
-    // A huge page more where the kernel gives them to shared memory.
+    // One huge page more if the kernel gives huge pages to shared memory.
     assert!((64..=2 * 2048 + 128).contains(&resident), "{resident} KiB");
 }
 
-/// Whatever a process that was killed has left of the lists of free blocks.
+/// A killed process may leave any state of the lists of free blocks.
 #[test]
-fn payload_memory_is_whole_again_after_a_change_that_was_not_finished() {
+fn payload_memory_is_repaired_after_incomplete_change() {
     let mut payload = payload(8, 64);
     let mut kept = ByteQueue::EMPTY;
     assert_eq!(kept.append(&mut payload, &[1; 150]), 150);
@@ -216,7 +216,7 @@ fn payload_memory_is_whole_again_after_a_change_that_was_not_finished() {
 }
 
 #[test]
-fn a_queue_that_is_damaged_claims_nothing() {
+fn damaged_queue_claims_nothing() {
     let mut payload = payload(8, 64);
     let mut queue = ByteQueue::EMPTY;
     queue.append(&mut payload, &[1; 150]);

@@ -1,5 +1,5 @@
-//! One memory at two addresses: what is made through one set of handles is there
-//! through the other.
+//! One memory at two addresses: values made through one set of handles are visible through the
+//! other.
 
 use crate::{Access, ByteQueue, Carver, Gather, OutOfMemory, Payload, Region, Slab, Table};
 
@@ -28,7 +28,7 @@ impl Handles {
     }
 }
 
-/// The maker's handles, and those of somebody who maps the memory elsewhere.
+/// The maker's handles, and those of another mapping of the memory.
 fn both() -> [Handles; 2] {
     let region = Region::create("toehold-test", Handles::len()).unwrap();
     let other = Region::open(
@@ -38,8 +38,8 @@ fn both() -> [Handles; 2] {
     .unwrap();
     assert_ne!(region.base(), other.base());
     let maker = Carver::new(region).unwrap();
-    // SAFETY: one thread uses either set of handles at a time, and holds no
-    // references into one while it uses the other.
+    // SAFETY: one thread uses one set of handles at a time, and holds no references into it while
+    // it uses the other.
     let other = unsafe { Carver::attach(other) };
     assert!(maker.is_fresh() && !other.is_fresh());
     let both = [Handles::carve(maker).unwrap(), Handles::carve(other).unwrap()];
@@ -48,7 +48,7 @@ fn both() -> [Handles; 2] {
 }
 
 #[test]
-fn slabs_go_on_in_the_other_mapping() {
+fn slabs_continue_in_other_mapping() {
     let [mut here, mut there] = both();
     let first = here.slab.insert(11).unwrap();
     let second = there.slab.insert(22).unwrap();
@@ -63,7 +63,7 @@ fn slabs_go_on_in_the_other_mapping() {
 }
 
 #[test]
-fn blocks_and_their_chains_go_on_in_the_other_mapping() {
+fn chains_continue_in_other_mapping() {
     let [mut here, mut there] = both();
     let head = here.payload.allocate().unwrap();
     let next = there.payload.allocate().unwrap();
@@ -82,14 +82,14 @@ fn blocks_and_their_chains_go_on_in_the_other_mapping() {
 }
 
 #[test]
-fn queues_go_on_in_the_other_mapping() {
+fn queues_continue_in_other_mapping() {
     let [mut here, mut there] = both();
     let bytes: Vec<u8> = (0..2000).map(|at| (at / 7) as u8).collect();
     let mut read = Vec::new();
     let mut written = 0;
     let mut turn = 0;
     while read.len() < bytes.len() {
-        // Writing and reading change sides all the time.
+        // Writer and reader change sides all the time.
         let [writer, reader] = if turn % 2 == 0 {
             [&mut here, &mut there]
         } else {

@@ -1,4 +1,4 @@
-//! What a region accepts, and what others can do to it.
+//! The checks of a region, and its protection from other processes.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -22,7 +22,8 @@ fn error(fd: OwnedFd) -> RegionError {
 /// Whether the memory behind `fd` can be mapped for writing.
 fn map_for_writing(fd: impl AsFd) -> Result<(), Errno> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: the kernel chooses an unused address for the new mapping, so no memory in use is
+    // affected.
     unsafe { mmap(core::ptr::null_mut(), 4096, flags, MapFlags::SHARED, fd, 0) }.map(|_| ())
 }
 
@@ -66,7 +67,7 @@ fn descriptors_of_other_things_are_refused() {
 #[test]
 fn huge_page_memory_is_refused() {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-    // Where the kernel has no huge pages there is nothing to refuse.
+    // A kernel without huge pages has nothing to refuse.
     let Ok(fd) = memfd_create("toehold-test", flags) else {
         return;
     };
@@ -75,7 +76,7 @@ fn huge_page_memory_is_refused() {
 }
 
 #[test]
-fn a_region_can_neither_shrink_nor_grow_nor_be_sealed_otherwise() {
+fn region_length_and_seals_are_fixed() {
     let region = Region::create("toehold-test", 10_000).unwrap();
     assert_eq!(region.len(), 12_288);
     let fd = region.fd().unwrap();
@@ -85,7 +86,7 @@ fn a_region_can_neither_shrink_nor_grow_nor_be_sealed_otherwise() {
 }
 
 #[test]
-fn a_read_only_descriptor_cannot_be_mapped_for_writing() {
+fn read_only_descriptor_cannot_be_mapped_for_writing() {
     let region = Region::create("toehold-test", 4096).unwrap();
     let read_only = region.read_only_fd().unwrap();
     assert_eq!(map_for_writing(&read_only), Err(Errno::ACCESS));
@@ -110,7 +111,7 @@ fn a_read_only_descriptor_cannot_be_mapped_for_writing() {
 }
 
 #[test]
-fn gathers_stay_inside_and_come_from_memory_of_others_only() {
+fn gathers_stay_inside_read_only_regions() {
     let region = Region::create("toehold-test", 4096).unwrap();
     let peer = Region::open(region.read_only_fd().unwrap(), Access::ReadOnly).unwrap();
     assert_eq!(peer.gather(0, 4096).unwrap().len(), 4096);
@@ -148,7 +149,7 @@ fn populating_any_range_is_harmless() {
 }
 
 #[test]
-fn descriptors_and_mappings_go_with_the_region() {
+fn region_drops_its_descriptor_and_mapping() {
     let maps = || {
         std::fs::read_to_string("/proc/self/maps")
             .unwrap()

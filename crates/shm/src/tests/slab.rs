@@ -1,4 +1,4 @@
-//! Slabs against a plain model.
+//! Compares slabs with a plain model.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn behaves_as_a_map(steps in prop::collection::vec(step(), 0..200)) {
+    fn slab_behaves_as_map(steps in prop::collection::vec(step(), 0..200)) {
         let mut slab = slab(10);
         let mut model = BTreeMap::new();
         for step in steps {
@@ -74,7 +74,7 @@ fn fills_up_and_empties_again() {
 }
 
 #[test]
-fn what_is_not_live_is_not_removed() {
+fn free_slot_is_not_removed() {
     let mut slab = slab(4);
     let index = slab.insert([1; 3]).unwrap();
     assert!(!slab.remove(index + 1) && !slab.remove(4) && !slab.remove(u32::MAX));
@@ -104,9 +104,9 @@ fn slots_never_used_stay_untouched() {
     assert!((8..=64).contains(&resident), "{resident} KiB");
 }
 
-/// Whatever a process that was killed has left of the list of free slots and of the head.
+/// A killed process may leave any state of the list of free slots and of the head.
 #[test]
-fn a_slab_is_whole_again_after_a_change_that_was_not_finished() {
+fn slab_is_repaired_after_incomplete_change() {
     let mut slab = slab(6);
     for value in 0..5 {
         assert_eq!(slab.insert([value; 3]), Some(value));
