@@ -1,11 +1,11 @@
-//! Direct connections against bare shared memory, in one run: `cargo bench -p toehold-shm --bench direct`.
+//! Compares direct connections with bare shared memory, in one run: `cargo bench -p toehold-shm
+//! --bench direct`.
 //!
-//! Each row has a floor: what the same two threads reach with nothing but words and copies. The
-//! floor of a stream copies through the caches; where two processors share none, direct
-//! connections copy past them, and may be faster than that.
-//! Floor and row take turns, round by round; a row prints the medians and the median of the
-//! rounds' ratios. The rows of two threads need two
-//! processors, which nothing else uses.
+//! Each row has a floor: the time of the same two threads with words and copies alone. The floor of
+//! a stream copies through the caches. Where two processors share no cache, direct connections copy
+//! past the caches, and may be faster than the floor. Floor and row alternate, round by round. A
+//! row prints the medians, and the median of the rounds' ratios. The rows of two threads need two
+//! processors that nothing else uses.
 
 use std::hint::{black_box, spin_loop};
 use std::io::{IoSlice, IoSliceMut};
@@ -120,7 +120,7 @@ fn receive_all(end: &End<'_>, thread: ThreadNumber, into: &mut [u8]) {
     }
 }
 
-/// The processors that the process may use, before any thread was put on one.
+/// The processors that the process may use, before it pinned any thread.
 static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
 
 fn allowed() -> &'static [usize] {
@@ -132,7 +132,7 @@ fn allowed() -> &'static [usize] {
     })
 }
 
-/// Puts this thread on one of them.
+/// Pins this thread to one of the allowed processors.
 fn pin(which: usize) {
     if let Some(&processor) = allowed().get(which) {
         let mut one = CpuSet::new();
@@ -141,7 +141,7 @@ fn pin(which: usize) {
     }
 }
 
-/// Nanoseconds for each of `count` operations of the first thread, beside the second one.
+/// Nanoseconds for each of `count` operations of the first thread, while the second one runs.
 fn timed(count: usize, first: impl FnOnce(), second: impl FnOnce() + Send) -> f64 {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -171,7 +171,7 @@ fn row(name: &str, mut floor: impl FnMut() -> f64, mut direct: impl FnMut() -> f
     );
 }
 
-/// One way of 64 bytes: half of a round trip between two threads that spin.
+/// The one-way time of 64 bytes: half of a round trip between two threads that spin.
 fn ping_pong(nodes: &[Node; 2], ends: &[End<'_>; 2]) {
     const TRIPS: usize = 20_000;
     let floor = || {
@@ -215,7 +215,7 @@ fn ping_pong(nodes: &[Node; 2], ends: &[End<'_>; 2]) {
     row("64 B one way", floor, direct);
 }
 
-/// Messages of one size, one after the other, to a thread that takes them out.
+/// Messages of one size in a row, to a thread that receives them.
 fn stream(nodes: &[Node; 2], ends: &[End<'_>; 2], size: usize) {
     const RING: usize = 256 << 10;
     let count = (64 << 20) / size.max(1 << 10);
@@ -262,7 +262,7 @@ fn stream(nodes: &[Node; 2], ends: &[End<'_>; 2], size: usize) {
     row(&format!("stream of {size} B messages"), floor, direct);
 }
 
-/// What the calls cost a processor when nothing has to come from another one.
+/// The processor time of the calls when no data comes from another processor.
 fn alone(nodes: &[Node; 2], ends: &[End<'_>; 2]) {
     const COUNT: usize = 200_000;
     let measured = |mut operation: Box<dyn FnMut() + '_>| {

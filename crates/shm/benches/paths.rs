@@ -1,5 +1,5 @@
-//! Cost of the operations on a message's way, in nanoseconds each, on one core with
-//! everything in the cache: `cargo bench -p toehold-shm`.
+//! Cost of the operations on a message's path, in nanoseconds each, on one core with all data in
+//! the cache: `cargo bench -p toehold-shm`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -77,7 +77,7 @@ fn byte_queues() {
         black_box(&into);
         queue.consume(&mut payload, 65_536);
     });
-    // The destination a little behind the source modulo 4 KiB: libc's worst case.
+    // The destination begins a little behind the source modulo 4 KiB: libc's worst case.
     let mut into = vec![0_u8; 65_536 + 8192];
     let start = into.as_ptr().align_offset(4096) + 10;
     queue.append(&mut payload, &long);
@@ -89,7 +89,7 @@ fn byte_queues() {
 
 fn rings() {
     let [here, there] = ring();
-    // As in a node: what the ends remember lies in shared memory.
+    // As in a node, the state of the ends lies in shared memory.
     let len = Table::<ProducerState>::bytes_needed(1) + Table::<ConsumerState>::bytes_needed(1);
     let mut carver = Carver::new(Region::create("toehold-bench", len).expect("memory")).expect("fresh");
     let mut sent_state = carver.table::<ProducerState>(1).expect("room");

@@ -1,25 +1,25 @@
-//! A keyed hash of four-tuples' bytes, of rounds of AES: a few nanoseconds where the
-//! processor has instructions for them.
+//! A keyed hash of four-tuples, made of AES rounds. It takes a few nanoseconds on processors with
+//! AES instructions.
 //!
-//! It is for tables whose keys others choose, and nobody gets to see it. The message is two
-//! blocks and a short third one. Each of the two goes through four rounds under keys of its
-//! own, their sum and the third block through four more:
+//! Tables whose keys an attacker can choose use this hash, and never show it to anybody. The
+//! message consists of two blocks and a short third one. Each of the two blocks passes through four
+//! rounds under its own keys. Their sum and the third block pass through four more rounds:
 //!
 //! ```text
 //! hash = R4(R4(first, k0…k4) ⊕ R4(second, k5…k8) ⊕ third, k9…k12)
 //! ```
 //!
-//! Under independent round keys, four rounds take a difference of blocks to any other one with
-//! a probability of 2⁻¹¹³ at most (Keliher and Sui, 2007). So the sum is a universal hash, as
-//! in authentication codes of Minematsu and Tsunoo (FSE 2006): that two messages meet in it is
-//! chance, even if somebody chose them who knows everything but the keys. The last rounds leave
-//! nothing of the sum's structure in the hash's bits. Fewer rounds, as hash maps have them,
-//! would be two nanoseconds cheaper, and there would be no such bound.
+//! Under independent round keys, four rounds map a difference of blocks to another one with at most
+//! 2⁻¹¹³ probability (Keliher and Sui, 2007). The sum is therefore a universal hash, as in
+//! authentication codes of Minematsu and Tsunoo (FSE 2006). Two messages collide in it by chance
+//! only, even if an attacker without the keys has chosen them. The last rounds hide the sum's
+//! structure from the hash's bits. Fewer rounds, as in common hash maps, would save two
+//! nanoseconds, and would have no such bound.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Round keys, which must be independent of one another: what a keyed hash made, not a
-/// schedule of AES.
+/// Round keys. They must be independent of one another: take them from a keyed hash, not from the
+/// key schedule of AES.
 pub const AES_KEYS: usize = 13;
 
 /// Bytes of a message: two blocks, and four bytes.
@@ -28,7 +28,7 @@ pub const AES_MESSAGE: usize = 36;
 /// A block or a round key.
 type Block = [u8; 16];
 
-/// A message: its first block, its second block, and what is left.
+/// A message: its first block, its second block, and the remaining bytes.
 type Message = [u8; AES_MESSAGE];
 
 /// The keys of the hash.
@@ -51,7 +51,7 @@ impl AesHash {
         Self { keys }
     }
 
-    /// Whether the processor has instructions for it; without them it takes a microsecond.
+    /// Whether the processor has AES instructions. Without them the hash takes a microsecond.
     #[inline]
     pub fn is_fast() -> bool {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -66,18 +66,20 @@ impl AesHash {
     pub fn hash(&self, message: &[u8; AES_MESSAGE]) -> u64 {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if Self::is_fast() {
-            // SAFETY: the processor has these instructions.
+            // SAFETY: `is_fast` has found that the processor has the AES instructions. They touch
+            // no memory but their arguments.
             return unsafe { instructions::hash(&self.keys, message) };
         }
         portable::hash(&self.keys, message)
     }
 
-    /// The hashes of as many messages as there are places for them.
+    /// Hashes as many messages as `hashes` has places.
     #[inline]
     pub fn hash_each(&self, messages: &[[u8; AES_MESSAGE]], hashes: &mut [u64]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if Self::is_fast() {
-            // SAFETY: the processor has these instructions.
+            // SAFETY: `is_fast` has found that the processor has the AES instructions. They touch
+            // no memory but their arguments.
             return unsafe { instructions::hash_each(&self.keys, messages, hashes) };
         }
         for (message, hash) in messages.iter().zip(hashes) {
@@ -86,7 +88,7 @@ impl AesHash {
     }
 }
 
-/// The hash by the processor's instructions.
+/// The hash by the processor's AES instructions.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod instructions {
     use core::arch::x86_64::{
@@ -120,14 +122,14 @@ mod instructions {
         let second = _mm_xor_si128(load(second), load(&keys[5]));
         let first = rounds::<1, 5>(keys, first);
         let second = rounds::<6, 9>(keys, second);
-        // The key of the second block's last round would be one more in the sum.
+        // The key of the second block's last round would only add one more key to the sum.
         let second = _mm_aesenc_si128(second, _mm_setzero_si128());
         let third = _mm_cvtsi32_si128(i32::from_le_bytes(third));
         let sum = _mm_xor_si128(_mm_xor_si128(first, second), third);
         _mm_cvtsi128_si64(rounds::<9, 13>(keys, sum)) as u64
     }
 
-    /// One after the other: the processor works on several at once.
+    /// Hashes one message after the other: the processor overlaps their rounds.
     #[target_feature(enable = "aes,avx")]
     pub(super) fn hash_each(keys: &[Block; AES_KEYS], messages: &[Message], hashes: &mut [u64]) {
         for (message, hash) in messages.iter().zip(hashes) {
@@ -136,7 +138,7 @@ mod instructions {
     }
 }
 
-/// Two blocks, and what is left.
+/// Two blocks, and the remaining bytes.
 #[inline]
 fn parts(message: &Message) -> ([&Block; 2], [u8; 4]) {
     let (blocks, rest) = message.as_chunks();
@@ -144,7 +146,7 @@ fn parts(message: &Message) -> ([&Block; 2], [u8; 4]) {
     ([&blocks[0], &blocks[1]], rest)
 }
 
-/// The hash for processors that lack the instructions, and for tests of those.
+/// The hash for processors without AES instructions, and for tests.
 mod portable {
     use super::{AES_KEYS, Block, Message};
 
@@ -177,7 +179,7 @@ mod portable {
         block
     }
 
-    /// SubBytes, ShiftRows, MixColumns, AddRoundKey (FIPS 197 §5.1), columns as they lie.
+    /// SubBytes, ShiftRows, MixColumns and AddRoundKey (FIPS 197 §5.1), on columns in memory order.
     pub(super) fn round(block: &Block, key: &Block) -> Block {
         let shifted: Block = core::array::from_fn(|at| substituted(block[(at + 4 * (at % 4)) % 16]));
         let mixed: Block = core::array::from_fn(|at| {
@@ -188,7 +190,7 @@ mod portable {
         xor(mixed, key)
     }
 
-    /// Twice an element of AES's field.
+    /// Doubles an element of AES's field.
     fn doubled(byte: u8) -> u8 {
         (byte << 1) ^ ((byte >> 7) * 0x1b)
     }
@@ -229,7 +231,7 @@ mod tests {
 
     /// FIPS 197, appendix B: the first round of its example.
     #[test]
-    fn a_round_is_that_of_aes() {
+    fn round_matches_fips_197() {
         let block = u128::to_be_bytes(0x193d_e3be_a0f4_e22b_9ac6_8d2a_e9f8_4808);
         let key = u128::to_be_bytes(0xa0fa_fe17_8854_2cb1_23a3_3939_2a6c_7605);
         let expected = u128::to_be_bytes(0xa49c_7ff2_689f_352b_6b5b_ea43_026a_5049);
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_and_code_have_the_same_hash() {
+    fn instructions_and_portable_code_agree() {
         let messages: Vec<[u8; AES_MESSAGE]> = (0..40).map(numbered).collect();
         let hasher = hasher();
         let mut hashes = [0; 40];
@@ -248,9 +250,9 @@ mod tests {
         }
     }
 
-    /// Each bit changes half of the bits of the hash, give or take what chance does.
+    /// Each bit changes about half of the bits of the hash.
     #[test]
-    fn every_bit_of_a_message_and_of_a_key_counts() {
+    fn every_bit_of_message_and_key_changes_hash() {
         let (hasher, message) = (hasher(), numbered(1));
         let hash = hasher.hash(&message);
         let mut changed = 0;
@@ -263,7 +265,7 @@ mod tests {
         }
         let mean = f64::from(changed) / (AES_MESSAGE * 8) as f64;
         assert!((31.0..33.0).contains(&mean), "{mean}");
-        // Of the last two keys, half meets what the hash leaves out of the last block.
+        // The hash leaves out half of the last block, and with it half of the last two keys' bits.
         for bit in 0..(AES_KEYS - 2) * 128 {
             let mut other = hasher;
             other.keys[bit / 128][bit / 8 % 16] ^= 1 << (bit % 8);

@@ -1,12 +1,12 @@
-//! Arenas: payload memory that one other node may read, each in a memory file of its own.
+//! Arenas: payload memory that one other node may read, each in its own memory file.
 //!
-//! A node keeps what it sends to a peer in blocks that the peer alone maps, and nothing else lies
-//! there. This file owns which arena is whose, and where this process maps it. Which of its blocks
-//! are free is [`Payload`](crate::Payload)'s affair.
+//! A node keeps the data for a peer in blocks that only this peer maps. Nothing else lies there.
+//! This file owns the assignment of arenas to peers, and their addresses in this process.
+//! [`Payload`](crate::Payload) owns the free blocks.
 //!
-//! An arena is *open* from the moment a peer joins until it leaves. No block of a closed one is
-//! allocated any more, and it is given to another peer, with other memory, once no block of it is
-//! in use. The generation in an [`ArenaId`] tells its lives apart: a process that maps the memory
+//! An arena is *open* from the moment a peer joins until it leaves. A closed arena gives out no
+//! more blocks. Once none of its blocks is in use, another peer can get it, with other memory. The
+//! generation in an [`ArenaId`] distinguishes the lives of an arena. A process that maps the memory
 //! of an earlier life does not touch the blocks of this one.
 
 use core::fmt;
@@ -24,7 +24,7 @@ use crate::{Region, RegionError};
 const INDEX_BITS: u32 = 10;
 const GENERATIONS: u32 = 1 << (OPEN.trailing_zeros() - INDEX_BITS);
 
-/// In the word that says whose an arena is: blocks of it may be allocated.
+/// Set in a ticket's `life` while blocks of the arena may be allocated.
 const OPEN: u32 = 1 << 31;
 
 /// One life of an arena. All zeroes: none, but the node's private payload memory.
@@ -40,7 +40,7 @@ impl ArenaId {
         Self((generation % GENERATIONS) << INDEX_BITS | (index as u32 + 1))
     }
 
-    /// Which of the arenas it is; `None` for private memory. May be any number below 1024.
+    /// The index of the arena; `None` for private memory. It may be any number below 1024.
     #[inline]
     pub(crate) fn index(self) -> Option<usize> {
         ((self.0 & ((1 << INDEX_BITS) - 1)) as usize).checked_sub(1)
@@ -51,7 +51,7 @@ impl ArenaId {
     }
 }
 
-/// What all processes of the node know of an arena.
+/// The state of an arena that all processes of the node share.
 #[derive(Debug)]
 #[repr(C)]
 struct Ticket {
@@ -65,25 +65,25 @@ struct Ticket {
 type TicketBytes = [u32; 2];
 const _: () = assert!(size_of::<Ticket>() == size_of::<TicketBytes>());
 
-/// Where this process maps an arena.
+/// The mapping of an arena in this process.
 #[derive(Debug)]
 struct Place {
-    /// The id of the life that is mapped; 0: none.
+    /// The id of the mapped life; 0: none.
     id: AtomicU32,
     first: AtomicPtr<u8>,
     region: Mutex<Option<Arc<Region>>>,
 }
 
-/// A process's handle of its node's arenas. Every clone denotes the same ones.
+/// A process's handle to its node's arenas. Every clone refers to the same arenas.
 ///
-/// All methods are for the holder of the node's lease, if not said otherwise.
+/// Only the holder of the node's lease may call the methods, unless they say otherwise.
 #[derive(Clone)]
 pub struct Arenas(Arc<Inner>);
 
 struct Inner {
     tickets: NonNull<Ticket>,
     places: Box<[Place]>,
-    /// Bytes of each, as a power of two.
+    /// Bytes of each arena, as a power of two.
     shift: u32,
     region: Arc<Region>,
 }
@@ -91,7 +91,8 @@ struct Inner {
 // SAFETY: tickets are atomics in memory that stays mapped as long as `region`; places are
 // atomics and a mutex.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: tickets are atomics in memory that stays mapped as long as `region`; places are atomics
+// and a mutex.
 unsafe impl Sync for Inner {}
 
 impl Arenas {
@@ -122,7 +123,7 @@ impl Arenas {
     #[inline]
     fn ticket(&self, index: usize) -> Option<&Ticket> {
         // SAFETY: the piece has as many tickets as there are places, aligned, in the mapping that
-        // `region` keeps; they consist of atomics, of which every bit pattern is a value.
+        // `region` keeps. They consist of atomics, for which every bit pattern is valid.
         (index < self.count()).then(|| unsafe { self.0.tickets.add(index).as_ref() })
     }
 
@@ -138,17 +139,18 @@ impl Arenas {
         1 << self.0.shift
     }
 
-    /// Makes the memory of an arena. `name` shows up in `/proc/PID/maps`. At any time.
+    /// Creates the memory of an arena. `name` appears in `/proc/PID/maps`. Any thread may call this
+    /// at any time.
     ///
     /// # Errors
     ///
-    /// If the kernel gives no memory file or addresses.
+    /// If the kernel refuses a memory file or addresses.
     pub fn create_memory(&self, name: &str) -> Result<Region, RegionError> {
         Region::create(name, self.arena_len())
     }
 
-    /// Begins an arena's life with memory that nobody has used yet, and maps it here. `None` if
-    /// blocks of all arenas are still in use, or the memory has another length.
+    /// Begins an arena's life with unused memory, and maps it in this process. `None` if blocks of
+    /// all arenas are still in use, or if the memory has another length.
     pub fn open(&self, memory: Arc<Region>) -> Option<ArenaId> {
         let is_free =
             |ticket: &Ticket| ticket.life.load(Relaxed) & OPEN == 0 && ticket.used.load(Relaxed) == 0;
@@ -164,8 +166,8 @@ impl Arenas {
         Some(id)
     }
 
-    /// Maps an arena here that another process has [opened](Arenas::open). The memory is that
-    /// arena's, says the engine.
+    /// Maps an arena that another process has [opened](Arenas::open). The caller has checked with
+    /// the engine that the memory is that arena's.
     pub fn adopt(&self, id: ArenaId, memory: Arc<Region>) {
         let place = id.index().and_then(|index| self.0.places.get(index));
         let Some(place) = place.filter(|_| memory.len() == self.arena_len()) else {
@@ -176,15 +178,15 @@ impl Arenas {
         }
         memory.prefer_huge_pages(0, memory.len());
         let first = memory.base_mut();
-        // Nobody uses the memory of the earlier life: none of its blocks is in use.
+        // No thread uses the memory of the earlier life: none of its blocks is in use.
         place.id.store(0, Relaxed);
         place.first.store(first.as_ptr(), Relaxed);
         *place.region.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
         place.id.store(id.0, Release);
     }
 
-    /// Lets no more blocks of an arena be allocated: its peer has left. Any other life of it
-    /// stays as it is.
+    /// Stops the allocation of an arena's blocks, because its peer has left. Other lives of the
+    /// arena stay as they are.
     pub fn close(&self, id: ArenaId) {
         if let Some(ticket) = id.index().and_then(|index| self.ticket(index))
             && ticket.life.load(Relaxed) == id.0 | OPEN
@@ -193,7 +195,7 @@ impl Arenas {
         }
     }
 
-    /// Closes all arenas but those for which `is_live` says otherwise.
+    /// Closes all arenas except those for which `is_live` returns true.
     pub fn close_others(&self, is_live: impl Fn(ArenaId) -> bool) {
         for index in 0..self.count() {
             let life = self.ticket(index).map_or(0, |ticket| ticket.life.load(Relaxed));
@@ -204,7 +206,7 @@ impl Arenas {
         }
     }
 
-    /// How far from the start of an arena the `len` bytes at `address` lie; `None` unless all of
+    /// The offset of the `len` bytes at `address` from the start of an arena. `None` unless all of
     /// them lie there.
     #[inline]
     pub fn offset_of(&self, id: ArenaId, address: *const u8, len: usize) -> Option<u64> {
@@ -217,7 +219,7 @@ impl Arenas {
         fits.then_some(inside as u64)
     }
 
-    /// The arena's number if its blocks may be allocated by this process.
+    /// The arena's index if this process may allocate its blocks.
     #[inline]
     pub(crate) fn usable(&self, id: ArenaId) -> Option<usize> {
         let index = id.index()?;
@@ -240,7 +242,8 @@ impl Arenas {
         }
     }
 
-    /// Where this process maps the present life of an arena, if it does. At any time.
+    /// The address of the present life of an arena in this process, if it is mapped. Any thread may
+    /// call this at any time.
     #[inline]
     pub(crate) fn first(&self, index: usize) -> Option<NonNull<u8>> {
         let place = self.0.places.get(index)?;
@@ -251,7 +254,7 @@ impl Arenas {
         NonNull::new(place.first.load(Relaxed))
     }
 
-    /// Unmaps an arena here that is closed, and of which no block is in use.
+    /// Unmaps a closed arena in this process, if none of its blocks is in use.
     pub(crate) fn unmap(&self, index: usize) {
         if let Some(place) = self.0.places.get(index)
             && !self.life(index).1
@@ -261,8 +264,8 @@ impl Arenas {
         }
     }
 
-    /// Gives pages of an arena back to the system; the bytes are zero when next read. False if
-    /// this process does not map it, or the system refuses.
+    /// Returns pages of an arena to the system; their bytes are zero at the next read. False if
+    /// this process does not map the arena, or if the system refuses.
     pub(crate) fn discard(&self, index: usize, offset: usize, len: usize) -> bool {
         let Some(place) = self.0.places.get(index) else {
             return false;

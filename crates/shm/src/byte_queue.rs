@@ -1,24 +1,22 @@
-//! A first-in-first-out queue of bytes in payload memory: what a socket sends or
-//! receives.
+//! A first-in-first-out queue of bytes in payload memory: the send or receive queue of a socket.
 //!
-//! Bytes lie in a chain of blocks. Behind the queue's end there may be bytes that
-//! arrived out of order; they become part of the queue by [`ByteQueue::extend`].
+//! Bytes lie in a chain of blocks. Bytes that arrived out of order may lie behind the queue's end.
+//! [`ByteQueue::extend`] makes them part of the queue.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::copy::{copy_away, copy_racing, prepare_write};
 use crate::{ArenaId, Chain, Gather, NONE, Payload};
 
-/// State of a queue; the bytes are in a [`Payload`], which every operation has to
-/// be given: always the same one.
+/// State of a queue. The bytes lie in a [`Payload`]. The caller passes the same one to every
+/// operation.
 ///
-/// Blocks are held only where there are bytes. A copy of this value denotes the
-/// same blocks: only one of the copies may go on being used.
+/// The queue holds blocks only where it has bytes. A copy of this value refers to the same blocks;
+/// use only one of the copies afterwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct ByteQueue {
-    /// First block + 1; 0 if there is none. Blocks are stored so because all
-    /// zeroes have to be an empty queue.
+    /// First block + 1; 0 if there is none. The offset of one makes all zeroes an empty queue.
     head: u32,
     /// Last block + 1.
     tail: u32,
@@ -30,13 +28,13 @@ pub struct ByteQueue {
     reach: u32,
     /// Number of blocks.
     blocks: u32,
-    /// A block + 1 somewhere in the chain from where searching may start; 0 if there is none.
+    /// A block + 1 in the chain, where a search may begin; 0 if there is none.
     cursor: u32,
     /// Number of blocks before the cursor's.
     cursor_index: u32,
 }
 
-/// The processor fetches the lines of longer writes by itself.
+/// The processor prefetches the lines of longer writes by itself.
 const LONG_WRITE: usize = 4096;
 
 impl ByteQueue {
@@ -58,7 +56,7 @@ impl ByteQueue {
         self.len as usize
     }
 
-    /// Whether the queue has no bytes. There may be some behind its end.
+    /// Whether the queue has no bytes. Bytes may lie behind its end.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -70,14 +68,14 @@ impl ByteQueue {
         self.blocks
     }
 
-    /// Adds `bytes` at the end and returns how many were: fewer if memory is out.
+    /// Appends `bytes` and returns the number appended: fewer if memory runs out.
     #[inline]
     pub fn append(&mut self, payload: &mut Payload, bytes: &[u8]) -> usize {
         self.append_in(payload, ArenaId::PRIVATE, bytes)
     }
 
-    /// Adds `bytes` at the end, in blocks of an arena as far as it has some, and returns how many
-    /// were: fewer if memory is out.
+    /// Appends `bytes`, in blocks of an arena while it has free ones. Returns the number appended:
+    /// fewer if memory runs out.
     #[inline]
     pub fn append_in(&mut self, payload: &mut Payload, arena: ArenaId, bytes: &[u8]) -> usize {
         let placed = self.place(
@@ -89,7 +87,8 @@ impl ByteQueue {
                 let Some(to) = payload.part(block, within, len) else {
                     return false;
                 };
-                // SAFETY: `len` bytes of a block that this queue alone has, borrowed mutably.
+                // SAFETY: `len` bytes of a block that only this queue uses. The queue is borrowed
+                // mutably.
                 unsafe { copy_away(&bytes[done..done + len], to.as_ptr()) };
                 if len < LONG_WRITE {
                     prepare_write(to.as_ptr().wrapping_add(len), left.min(len));
@@ -101,8 +100,8 @@ impl ByteQueue {
         placed
     }
 
-    /// Adds `len` bytes of `gather` from its byte `from` on at the end and returns
-    /// how many were: fewer if memory is out or the gather has no more.
+    /// Appends `len` bytes of `gather` from its byte `from` on. Returns the number appended: fewer
+    /// if memory runs out or the gather ends.
     #[inline]
     pub fn append_gather(
         &mut self,
@@ -116,12 +115,12 @@ impl ByteQueue {
         placed
     }
 
-    /// Places `len` bytes of `gather` from its byte `from` on at `offset` bytes
-    /// from the queue's head, and returns how many were: fewer if memory is out or
-    /// the gather has no more. The queue's length stays the same.
+    /// Places `len` bytes of `gather`, from its byte `from` on, at `offset` bytes from the queue's
+    /// head. Returns the number placed: fewer if memory runs out or the gather ends. The queue's
+    /// length stays the same.
     ///
-    /// Blocks are taken for the whole way up to the bytes' end: the caller bounds
-    /// `offset`, by the receive window.
+    /// The queue takes blocks for the whole range up to the end of these bytes. The caller bounds
+    /// `offset` by the receive window.
     #[inline]
     pub fn write_at(
         &mut self,
@@ -137,15 +136,15 @@ impl ByteQueue {
             let Some(to) = payload.part(block, within, len) else {
                 return false;
             };
-            // SAFETY: `len` bytes of a block that this queue alone has, borrowed mutably, so that
-            // no part of the gather lies there.
+            // SAFETY: `len` bytes of a block that only this queue uses. The queue is borrowed
+            // mutably, so no part of the gather lies there.
             unsafe { gather.copy_to_place(from + done, to.as_ptr(), len) };
             true
         })
     }
 
-    /// Like [`ByteQueue::write_at`], from another queue in the same payload memory,
-    /// whose bytes are taken from `from` on.
+    /// Like [`ByteQueue::write_at`], with the bytes from `from` on of another queue in the same
+    /// payload memory.
     pub fn write_at_from(
         &mut self,
         payload: &mut Payload,
@@ -177,8 +176,8 @@ impl ByteQueue {
         total
     }
 
-    /// Makes the next `n` bytes behind the end part of the queue: they were placed
-    /// by [`ByteQueue::write_at`]. Bytes never placed are not taken in.
+    /// Makes the next `n` bytes behind the end part of the queue, if [`ByteQueue::write_at`] has
+    /// placed them.
     #[inline]
     pub fn extend(&mut self, n: usize) {
         let placed = self.reach.saturating_sub(self.len) as usize;
@@ -186,8 +185,7 @@ impl ByteQueue {
         self.len += n.min(placed) as u32;
     }
 
-    /// Moves bytes from the head into `into`, as many as there are and as fit, and
-    /// returns how many.
+    /// Moves bytes from the head into `into`, as many as fit, and returns their number.
     #[inline]
     pub fn read(&mut self, payload: &mut Payload, into: &mut [u8]) -> usize {
         let n = self.peek(payload, 0, into);
@@ -195,8 +193,7 @@ impl ByteQueue {
         n
     }
 
-    /// Copies bytes from `offset` on into `into`, as many as there are and as fit,
-    /// and returns how many.
+    /// Copies bytes from `offset` on into `into`, as many as fit, and returns their number.
     #[inline]
     pub fn peek(&self, payload: &Payload, offset: usize, into: &mut [u8]) -> usize {
         let len = into.len().min(self.len().saturating_sub(offset));
@@ -210,21 +207,23 @@ impl ByteQueue {
                 break;
             };
             let to = into[done..done + run].as_mut_ptr();
-            // SAFETY: both are `run` bytes, and the program's buffer is no payload memory.
+            // SAFETY: both are `run` bytes long. The program's buffer is never payload memory, so
+            // the two do not overlap.
             unsafe { copy_racing(from.as_ptr(), to, run) };
             done += run;
         }
         done
     }
 
-    /// Removes `n` bytes from the head, at most as many as there are. Their blocks rest before
-    /// they are used again: others have read them.
+    /// Removes at most `n` bytes from the head. Their blocks rest before they are used again,
+    /// because other processes have read them.
     #[inline]
     pub fn consume(&mut self, payload: &mut Payload, n: usize) {
         self.remove(payload, n, Payload::retire);
     }
 
-    /// The same of bytes that only this process has read: their blocks are the next to be used.
+    /// Removes at most `n` bytes that only this process has read. Their blocks are the next to be
+    /// used.
     #[inline]
     pub fn take(&mut self, payload: &mut Payload, n: usize) {
         self.remove(payload, n, Payload::free);
@@ -234,7 +233,7 @@ impl ByteQueue {
     fn remove(&mut self, payload: &mut Payload, n: usize, give_back: fn(&mut Payload, u32)) {
         let n = n.min(self.len()) as u32;
         self.len -= n;
-        // Less than there is only in memory that somebody else has written to.
+        // It is too small only if another process has written to the memory.
         self.reach = self.reach.saturating_sub(n);
         self.start = self.start.wrapping_add(n);
         let passed = self.start >> payload.shift();
@@ -247,7 +246,7 @@ impl ByteQueue {
     }
 
     /// The bytes from `offset` on, at most `len`: fewer if they lie in more than
-    /// [`crate::MAX_PARTS`] blocks. The next bytes are found without a search.
+    /// [`crate::MAX_PARTS`] blocks. The next call continues there without a search.
     #[inline]
     pub fn gather<'a>(&mut self, payload: &'a Payload, offset: usize, len: usize) -> Gather<'a> {
         let mut gather = Gather::EMPTY;
@@ -257,7 +256,8 @@ impl ByteQueue {
             && let Some(first) = payload.part(block, within, len)
         {
             (self.cursor, self.cursor_index) = (block + 1, self.block_index(payload, offset));
-            // SAFETY: as below.
+            // SAFETY: the bytes are mapped as long as the payload memory is borrowed, and no
+            // reference to them exists.
             unsafe { gather.push_raw(first.as_ptr(), len) };
             return gather;
         }
@@ -282,7 +282,7 @@ impl ByteQueue {
         gather
     }
 
-    /// Forgets the bytes behind the end and gives their blocks back.
+    /// Drops the bytes behind the end and frees their blocks.
     pub fn trim(&mut self, payload: &mut Payload) {
         self.reach = self.len;
         if self.len == 0 {
@@ -299,14 +299,14 @@ impl ByteQueue {
         (self.cursor, self.cursor_index) = (0, 0);
     }
 
-    /// Holds memory for at least the next `room` bytes, as far as there is any, and makes
-    /// all of what it holds part of what may be [extended](ByteQueue::extend) over: it is
-    /// others who fill it, by a [`Lane`](crate::Lane). How many bytes that are.
+    /// Holds memory for at least the next `room` bytes, as far as there is any.
+    /// [`ByteQueue::extend`] may then cover all of it: other threads fill it through a
+    /// [`Lane`](crate::Lane). Returns the number of bytes.
     pub fn claim(&mut self, payload: &mut Payload, room: usize) -> usize {
         self.claim_in(payload, ArenaId::PRIVATE, room)
     }
 
-    /// Like [`ByteQueue::claim`], in blocks of an arena as far as it has some.
+    /// Like [`ByteQueue::claim`], in blocks of an arena while it has free ones.
     pub fn claim_in(&mut self, payload: &mut Payload, arena: ArenaId, room: usize) -> usize {
         let end = (self.start as usize + self.len()).saturating_add(room);
         while room > 0 && ((self.blocks as usize) << payload.shift()) < end {
@@ -319,19 +319,19 @@ impl ByteQueue {
         self.claimed()
     }
 
-    /// Bytes behind the end that were placed or claimed.
+    /// The number of placed or claimed bytes behind the end.
     #[inline]
     pub fn claimed(&self) -> usize {
         self.reach.saturating_sub(self.len) as usize
     }
 
-    /// The block that the byte at `offset` lies in, or will.
+    /// The block of the byte at `offset`, which need not exist yet.
     #[inline]
     pub fn block_at(&self, payload: &Payload, offset: usize) -> Option<u32> {
         self.find(payload, self.block_index(payload, offset))
     }
 
-    /// The same, of a byte that there is. What follows it is found without a search.
+    /// The block of an existing byte at `offset`. Later operations continue there without a search.
     #[inline]
     pub fn seek(&mut self, payload: &Payload, offset: usize) -> Option<u32> {
         let index = self.block_index(payload, offset);
@@ -340,22 +340,22 @@ impl ByteQueue {
         Some(block)
     }
 
-    /// A copy for reading, which finds the byte at `offset` in the block where it was
-    /// [found](ByteQueue::seek), and what follows it, without a search. `None`: that is no block in use.
+    /// A copy of the queue for reading, which continues at `block`, the block of the byte at
+    /// `offset` as [`ByteQueue::seek`] returned it. `None` if no such block is in use.
     #[inline]
     pub fn at_block(mut self, payload: &Payload, offset: usize, block: u32) -> Option<Self> {
         (self.cursor, self.cursor_index) = (block.wrapping_add(1), self.block_index(payload, offset));
         payload.is_used(block).then_some(self)
     }
 
-    /// How far from the start of a block the byte at `offset` lies, or will.
+    /// The offset of the byte at `offset` within its block. The byte need not exist yet.
     #[inline]
     pub fn within(&self, payload: &Payload, offset: usize) -> usize {
         (self.start as usize + offset) & (payload.block_len() - 1)
     }
 
-    /// Lets a queue that holds no memory begin at so many bytes from the start of a block.
-    /// One that holds some goes on where it is.
+    /// Lets an empty queue begin `within` bytes after the start of a block. A queue that holds
+    /// memory stays as it is.
     #[inline]
     pub fn begin_at(&mut self, payload: &Payload, within: usize) {
         if self.blocks == 0 {
@@ -364,7 +364,7 @@ impl ByteQueue {
         }
     }
 
-    /// A queue of all that is in such blocks.
+    /// A queue of all bytes in the blocks of a chain.
     pub fn of_chain(payload: &Payload, chain: Chain) -> Self {
         let len = (chain.blocks as usize) << payload.shift();
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -378,8 +378,8 @@ impl ByteQueue {
         }
     }
 
-    /// Notes in `owned`, which grows as need be, the blocks that the queue holds. False: the
-    /// queue is damaged, or another one holds some of them.
+    /// Marks the queue's blocks in `owned`, which grows as needed. False if the queue is damaged,
+    /// or if another queue holds some of the blocks.
     #[must_use]
     pub fn claim_blocks(&self, payload: &Payload, owned: &mut Vec<bool>) -> bool {
         if owned.len() < payload.touched() {
@@ -403,16 +403,16 @@ impl ByteQueue {
         is_whole && self.len <= self.reach && end <= held
     }
 
-    /// Forgets all bytes and gives all blocks back.
+    /// Drops all bytes and frees all blocks.
     #[inline]
     pub fn clear(&mut self, payload: &mut Payload) {
         payload.free_chain(self.head.wrapping_sub(1));
         *self = Self::EMPTY;
     }
 
-    /// Puts `len` bytes at `offset` from the head, block by block, by calling
-    /// `copy(payload, block, offset in the block, bytes done before, bytes)`, until that says no.
-    /// Returns how many were put.
+    /// Puts `len` bytes at `offset` from the head, block by block. Calls `copy(payload, block,
+    /// offset in the block, bytes done before, bytes)` until it returns false. Returns the number
+    /// of bytes put.
     #[inline]
     fn place(
         &mut self,
@@ -445,8 +445,8 @@ impl ByteQueue {
         done
     }
 
-    /// The block that has `index` blocks before it, which is made if need be.
-    /// `None`, and nothing changed, if there is not enough memory for that.
+    /// The block with `index` blocks before it, allocated if it does not exist. `None`, without any
+    /// change, if memory is short.
     #[inline]
     fn block_to_fill(&mut self, payload: &mut Payload, arena: ArenaId, index: u32) -> Option<u32> {
         if index.checked_add(1) == Some(self.blocks) {
@@ -473,8 +473,8 @@ impl ByteQueue {
         self.tail.checked_sub(1)
     }
 
-    /// Where the byte at `offset` lies: its block, its offset in it, and the bytes
-    /// from there to the block's end. `None` if no block was ever taken for it.
+    /// The position of the byte at `offset`: its block, its offset in it, and the bytes from there
+    /// to the block's end. `None` if the queue has no block for it.
     #[inline]
     fn locate(&self, payload: &Payload, offset: usize) -> Option<(u32, usize, usize)> {
         let block = self.find(payload, self.block_index(payload, offset))?;
@@ -482,17 +482,17 @@ impl ByteQueue {
         Some((block, within, payload.block_len() - within))
     }
 
-    /// Number of blocks before that of the byte at `offset`, which is below 2³².
+    /// The number of blocks before the block of the byte at `offset`. It is below 2³².
     #[inline]
     fn block_index(&self, payload: &Payload, offset: usize) -> u32 {
         ((self.start as usize + offset) >> payload.shift()) as u32
     }
 
-    /// The block that has `index` blocks before it.
+    /// The block with `index` blocks before it.
     #[inline]
     fn find(&self, payload: &Payload, index: u32) -> Option<u32> {
-        // The second bound is for memory that somebody else has written to: a chain that
-        // bites its tail has an end for everybody who follows it.
+        // The second bound protects against memory that another process has written to: a cyclic
+        // chain ends for every reader.
         if index >= self.blocks || index >= payload.blocks() {
             return None;
         }
@@ -512,7 +512,7 @@ impl ByteQueue {
         (block != NONE).then_some(block)
     }
 
-    /// Gives back the first `passed` blocks, all of whose bytes were consumed.
+    /// Frees the first `passed` blocks, whose bytes are all consumed.
     fn drop_blocks(&mut self, payload: &mut Payload, passed: u32, give_back: fn(&mut Payload, u32)) {
         for _ in 0..passed.min(self.blocks).min(payload.blocks()) {
             let first = self.head.wrapping_sub(1);

@@ -1,7 +1,7 @@
-//! Cutting a region into pieces.
+//! Divides a region into pieces.
 //!
-//! The order of the calls is the layout: two processes that make the same calls
-//! on the same region have handles to the same pieces, wherever it is mapped.
+//! The order of the calls determines the layout. Two processes that make the same calls on the same
+//! region have handles to the same pieces, wherever they map it.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::{Payload, Plain, Slab, Table};
 /// processors fetch lines in pairs.
 pub(crate) const PIECE_ALIGN: usize = 128;
 
-/// A region is too small for what was to be put into it.
+/// A region is too small for a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a piece of {needed} bytes does not fit into the {available} bytes left of the region")]
 pub struct OutOfMemory {
-    /// Bytes that were asked for.
+    /// Bytes of the piece.
     pub needed: usize,
-    /// Bytes that were left.
+    /// Bytes that the region has left.
     pub available: usize,
 }
 
-/// Hands out disjoint pieces of a region, in order.
+/// Gives out disjoint pieces of a region, in order.
 #[derive(Debug)]
 pub struct Carver {
     region: Arc<Region>,
@@ -33,7 +33,7 @@ pub struct Carver {
 }
 
 impl Carver {
-    /// Carves a region that this process created and nobody has carved before.
+    /// Carves a region that this process created and has not carved before.
     pub fn new(mut region: Region) -> Result<Self, RegionError> {
         if !region.take_fresh() || !region.take_use() {
             return Err(RegionError::NotFresh);
@@ -46,8 +46,8 @@ impl Carver {
         })
     }
 
-    /// Carves a region whose state somebody else made, to the same pieces: the
-    /// calls have to be those that its maker made, in the same order.
+    /// Carves a region whose state another process made, into the same pieces. The calls must be
+    /// those of the maker, in the same order.
     ///
     /// # Panics
     ///
@@ -55,10 +55,9 @@ impl Carver {
     ///
     /// # Safety
     ///
-    /// Handles give out references into the region. While any handle made by this
-    /// carver is used, no other handle to the same region may be used, by this
-    /// process or another: the caller holds the lease that makes it so. Words, and
-    /// what is made of them, can be used at any time.
+    /// Handles give out references into the region. While a handle of this carver is in use, no
+    /// process may use another handle to the same region. The caller holds the lease that ensures
+    /// this. Words, and the types made of them, may be used at any time.
     pub unsafe fn attach(region: impl Into<Arc<Region>>) -> Self {
         let region = region.into();
         assert_eq!(
@@ -74,18 +73,18 @@ impl Carver {
         }
     }
 
-    /// Whether the pieces are new and zero; otherwise they hold state already.
+    /// Whether the pieces are new and zero; otherwise they already hold state.
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// The region, for keeping it mapped. Every handle keeps it mapped as well.
+    /// The region, which stays mapped as long as this value. Every handle keeps it mapped as well.
     pub fn mapping(&self) -> Arc<Region> {
         Arc::clone(&self.region)
     }
 
-    /// A number that depends on the kinds and sizes of all pieces so far: processes
-    /// that find different ones for the same region must not share it.
+    /// A number that depends on the kinds and sizes of all pieces so far. Processes with different
+    /// fingerprints for one region must not share it.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -113,17 +112,18 @@ impl Carver {
         Payload::carve(self, blocks, block_len, 0)
     }
 
-    /// Payload memory with as many arenas besides.
+    /// Payload memory with `arenas` arenas.
     ///
     /// # Panics
     ///
-    /// Like [`Carver::payload`], or if there are more than [`Arenas::MOST`](crate::Arenas::MOST) arenas.
+    /// Like [`Carver::payload`], or if there are more than [`Arenas::MOST`](crate::Arenas::MOST)
+    /// arenas.
     pub fn payload_with(&mut self, blocks: u32, block_len: u32, arenas: u32) -> Result<Payload, OutOfMemory> {
         Payload::carve(self, blocks, block_len, arenas)
     }
 
-    /// A piece for `len` values of `T`, at a multiple of `align` bytes from the
-    /// region's start, and where that is. The piece is given to nobody else.
+    /// A piece for `len` values of `T` and its offset, a multiple of `align` bytes from the
+    /// region's start. The carver gives out each piece once.
     pub(crate) fn take<T: Plain>(
         &mut self,
         len: usize,
@@ -142,12 +142,13 @@ impl Carver {
         self.next = end;
         self.note(size_of::<T>() as u64);
         self.note(len as u64);
-        // SAFETY: `start` ≤ `end` ≤ the region's length.
+        // SAFETY: `start` ≤ `end` ≤ the region's length, so the address lies in the mapping that
+        // `self.region` keeps.
         let first = unsafe { self.region.base_mut().add(start) };
         Ok((first.cast(), start))
     }
 
-    /// FNV-1a over what was carved.
+    /// FNV-1a over the pieces so far.
     fn note(&mut self, value: u64) {
         for byte in value.to_le_bytes() {
             self.fingerprint = (self.fingerprint ^ u64::from(byte))
@@ -157,11 +158,11 @@ impl Carver {
     }
 }
 
-/// Bytes that a piece of `len` values of `T` takes, with the space its alignment may cost.
+/// Bytes of a piece for `len` values of `T`, with the space that its alignment may cost.
 pub(crate) fn piece_bytes<T>(len: usize, align: usize) -> usize {
     let bytes = len.saturating_mul(size_of::<T>());
-    // A piece may begin up to `align − PIECE_ALIGN` after the end of the one before,
-    // once that is rounded up to whole PIECE_ALIGNs.
+    // A piece may begin up to `align − PIECE_ALIGN` after the end of the previous one, rounded up
+    // to whole PIECE_ALIGNs.
     let slack = align.max(PIECE_ALIGN) - PIECE_ALIGN;
     bytes
         .checked_next_multiple_of(PIECE_ALIGN)
@@ -191,7 +192,7 @@ mod tests {
             }
         );
         assert!(carver.table::<u64>(usize::MAX).is_err());
-        // What failed has taken nothing.
+        // The failed call has taken nothing.
         assert!(carver.table::<u64>(400).is_ok());
     }
 
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_fresh_regions_are_carved_anew() {
+    fn only_fresh_regions_are_carved() {
         let region = Region::create("toehold-test", 4096).unwrap();
         let other = Region::open(
             region.fd().unwrap().try_clone_to_owned().unwrap(),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_tell_layouts_apart() {
+    fn different_layouts_have_different_fingerprints() {
         let mut first = Carver::new(Region::private(8192).unwrap()).unwrap();
         let mut second = Carver::new(Region::private(8192).unwrap()).unwrap();
         first.table::<u64>(4).unwrap();
@@ -246,7 +247,7 @@ mod tests {
     fn attaching_for_reading_is_refused() {
         let region = Region::create("toehold-test", 4096).unwrap();
         let peer = Region::open(region.read_only_fd().unwrap(), Access::ReadOnly).unwrap();
-        // SAFETY: no handle is ever made.
+        // SAFETY: the call panics before it makes a handle.
         let _ = unsafe { Carver::attach(peer) };
     }
 }

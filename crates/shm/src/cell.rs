@@ -1,8 +1,7 @@
 //! Bare shared memory: cache lines of atomic words, and bytes behind them.
 //!
-//! This is what is left of shared memory when every protocol is taken away: the
-//! floor that measurements are compared with. It has no rules of its own about who
-//! writes what. Real traffic goes through [`crate::ring`].
+//! Measurements compare the protocols with this floor, which has no protocol at all. It has no
+//! rules about the writers of its words. Real traffic goes through [`crate::ring`].
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,8 +12,8 @@ use crate::{Access, Region, RegionError};
 /// Words of a [`Cell`].
 pub const CELL_WORDS: usize = 8;
 
-/// One cache line of atomic words, alone in 128 bytes so that the prefetcher of
-/// neighbouring lines does not couple it with the next one.
+/// One cache line of atomic words in its own 128 bytes, so that the adjacent-line prefetcher does
+/// not couple it with the next one.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Cell {
@@ -49,8 +48,8 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Makes memory for `cells` cells and at least `bytes` bytes, all zero, every
-    /// page present.
+    /// Creates memory for `cells` cells and at least `bytes` bytes, all zero, with every page
+    /// present.
     pub fn create(name: &str, cells: usize, bytes: usize) -> Result<Self, RegionError> {
         let len = cells
             .checked_mul(size_of::<Cell>())
@@ -59,7 +58,7 @@ impl Cells {
         Ok(Self::over(region, cells))
     }
 
-    /// Maps what another process of the same user made with [`Cells::create`].
+    /// Maps memory that another process of the same user made with [`Cells::create`].
     pub fn open(fd: OwnedFd, cells: usize) -> Result<Self, RegionError> {
         let region = Region::open(fd, Access::ReadWrite)?;
         let fits = cells
@@ -77,7 +76,7 @@ impl Cells {
         Self { region, cells }
     }
 
-    /// The descriptor to hand to the other process.
+    /// The descriptor for the other process.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.region
             .fd()
@@ -98,13 +97,13 @@ impl Cells {
     #[inline]
     pub fn cell(&self, index: usize) -> &Cell {
         assert!(index < self.cells, "cell {index} of {}", self.cells);
-        // SAFETY: the mapping lives as long as `self`, begins at a page and holds
-        // `cells` cells; atomics may be shared with whoever else maps them, and
-        // every bit pattern is one.
+        // SAFETY: the mapping lives as long as `self`, begins at a page and holds `cells` cells.
+        // Other processes may access atomics at the same time, and every bit pattern is valid for
+        // them.
         unsafe { &*self.region.base().cast::<Cell>().add(index) }
     }
 
-    /// Copies `from` to the bytes that begin at `offset`.
+    /// Copies `from` to the bytes at `offset`.
     ///
     /// # Panics
     ///
@@ -112,24 +111,24 @@ impl Cells {
     #[inline]
     pub fn copy_in(&mut self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: checked to lie in the mapping, behind the cells; mapped for
-        // writing; no Rust reference to these bytes is ever made.
+        // SAFETY: the range was checked to lie in the writable mapping, behind the cells. No Rust
+        // reference to these bytes is ever made.
         unsafe {
             let to = self.region.base_mut().as_ptr().add(self.start() + offset);
             copy(from.as_ptr(), to, from.len());
         }
     }
 
-    /// Copies the bytes that begin at `offset` to `to`.
+    /// Copies the bytes at `offset` to `to`.
     ///
     /// # Panics
     ///
-    /// If there are not as many.
+    /// If there are fewer bytes than `to` has room for.
     #[inline]
     pub fn copy_out(&mut self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
-        // SAFETY: checked to lie in the mapping, behind the cells, to which no
-        // Rust reference exists; `to` is memory of our own.
+        // SAFETY: the range was checked to lie in the mapping, behind the cells, and no Rust
+        // reference to it exists; `to` is private memory.
         unsafe {
             let from = self.region.base().add(self.start() + offset);
             copy_racing(from, to.as_mut_ptr(), to.len());
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn both_mappings_see_every_cell_and_byte() {
+    fn both_mappings_share_cells_and_bytes() {
         let (mut here, mut there) = pair(3, 1000);
         for index in 0..3 {
             for word in 0..CELL_WORDS {
@@ -182,18 +181,18 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "cell 2 of 2")]
-    fn a_cell_that_is_not_there_is_refused() {
+    fn missing_cell_panics() {
         pair(2, 1).0.cell(2);
     }
 
     #[test]
     #[should_panic(expected = "bytes at")]
-    fn bytes_beyond_the_end_are_refused() {
+    fn bytes_beyond_end_panic() {
         pair(1, 1).0.copy_in(usize::MAX, &[1, 2]);
     }
 
     #[test]
-    fn more_cells_than_the_memory_holds_are_refused() {
+    fn too_many_cells_are_refused() {
         let here = Cells::create("test", 1, 1).unwrap();
         let fd = here.fd().try_clone_to_owned().unwrap();
         assert!(matches!(Cells::open(fd, 1 << 20), Err(RegionError::Length(_))));

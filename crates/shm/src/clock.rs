@@ -1,13 +1,12 @@
 //! The monotonic clock that all processes of this machine share, cheap to read.
 //!
-//! Who sends and receives small messages reads the clock a few times each, and half of
-//! what `clock_gettime(2)` costs is not the counter that it reads. Where the kernel itself
-//! takes its time from the processor's counter, a thread does so too: it reads counter and
-//! clock together once a millisecond, and follows the counter in between, at the rate that
-//! it had in the interval before. It is never further from the clock than what that rate
-//! is wrong by in a millisecond, some tens of nanoseconds.
+//! A sender or receiver of small messages reads the clock a few times for each. Half of the cost of
+//! `clock_gettime(2)` is not the counter itself. Where the kernel takes its time from the
+//! processor's counter, a thread does so too. It reads counter and clock together once a
+//! millisecond. In between it follows the counter, at the rate of the interval before. The error is
+//! at most that of the rate over a millisecond: some tens of nanoseconds.
 
-/// Nanoseconds on the system's monotonic clock, give or take some tens. Of one thread they
+/// Nanoseconds on the system's monotonic clock, with an error of some tens. Within one thread they
 /// never go backwards.
 #[inline]
 pub fn monotonic_ns() -> u64 {
@@ -32,28 +31,27 @@ mod counter {
 
     use super::system_ns;
 
-    /// How long the counter is followed before the clock is read again.
+    /// How long a thread follows the counter before it reads the clock again.
     const SPAN_NS: u64 = 1_000_000;
 
-    /// Intervals from which a rate is taken: in shorter ones it shows how far apart
-    /// counter and clock were read, in longer ones the machine may have slept.
+    /// Intervals that determine a rate. In shorter ones, the time between the two readings distorts
+    /// the rate; in longer ones, the machine may have slept.
     const SHORTEST_NS: u64 = SPAN_NS / 2;
     const LONGEST_NS: u64 = 1_000_000_000;
 
-    /// Counter and clock have to be read within so many ticks of one another.
+    /// Counter and clock must be read within this many ticks of one another.
     const TOGETHER: u64 = 1_000;
 
-    /// Rates there are, in units of 2^-32 ns a tick: counters run at 100 MHz to 20 GHz.
+    /// Valid rates, in units of 2^-32 ns a tick: counters run at 100 MHz to 20 GHz.
     const RATES: RangeInclusive<u64> = (1 << 32) / 20..=10 << 32;
 
-    /// Counter and clock at one time, and what follows from the time before. All zeroes:
-    /// never read.
+    /// Counter and clock at one time, and the rate from the time before. All zeroes: never read.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub(super) struct Reading {
         pub(super) ticks: u64,
         pub(super) ns: u64,
         rate: u64,
-        /// Ticks during which the counter can be followed.
+        /// Ticks for which the counter can be followed.
         good_for: u64,
     }
 
@@ -66,7 +64,7 @@ mod counter {
                 good_for: 0,
             })
         };
-        /// What the thread was told last.
+        /// The last time that the thread returned.
         static TOLD: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -85,12 +83,12 @@ mod counter {
 
     #[inline]
     fn read_counter() -> u64 {
-        // SAFETY: the instruction reads a register; every processor of this architecture
-        // has it.
+        // SAFETY: the instruction reads a register, and every processor of this architecture has
+        // it.
         unsafe { _rdtsc() }
     }
 
-    /// Reads the clock, the counter having just been read.
+    /// Reads the clock right after the counter.
     #[cold]
     fn read_both(before: Reading, ticks: u64) -> u64 {
         let ns = system_ns();
@@ -98,7 +96,7 @@ mod counter {
         READING.set(if !is_trusted() {
             Reading::default()
         } else if apart > TOGETHER {
-            // Interrupted between the two: they say nothing of one another.
+            // The thread was interrupted between the two readings, so they do not belong together.
             before.unfollowed()
         } else {
             before.followed_by(ticks.wrapping_add(apart / 2), ns)
@@ -107,7 +105,7 @@ mod counter {
     }
 
     impl Reading {
-        /// The time at a later reading of the counter, if that is not too long after.
+        /// The time at a later reading of the counter, unless that is too late.
         #[inline]
         pub(super) fn follow(&self, ticks: u64) -> Option<u64> {
             let passed = ticks.wrapping_sub(self.ticks);
@@ -124,7 +122,7 @@ mod counter {
             let passed = ticks.wrapping_sub(self.ticks);
             let passed_ns = ns.saturating_sub(self.ns);
             if self.ns != 0 && passed_ns < SHORTEST_NS {
-                // The earlier one stays until the interval is long enough.
+                // The earlier reading stays until the interval is long enough.
                 return self.unfollowed();
             }
             let rate = (u128::from(passed_ns) << 32) / u128::from(passed.max(1));
@@ -143,8 +141,8 @@ mod counter {
         }
     }
 
-    /// Whether the kernel takes its time from the counter too: it knows whether the
-    /// counter runs evenly, and alike on all processors.
+    /// Whether the kernel takes its time from the counter too: it checks whether the counter runs
+    /// evenly, and equally on all processors.
     fn is_trusted() -> bool {
         static TRUSTED: OnceLock<bool> = OnceLock::new();
         *TRUSTED.get_or_init(|| {
@@ -160,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_told_is_the_clock_s() {
+    fn returned_time_matches_clock() {
         let mut last = 0;
         let end = system_ns() + 20_000_000;
         let mut reads = 0_u64;
@@ -171,7 +169,7 @@ mod tests {
             assert!(told >= last, "{told} after {last}");
             last = told;
             reads += 1;
-            // Whoever was interrupted between the two knows nothing.
+            // Skip the check if the thread was interrupted in between.
             if after - before < 2_000 {
                 assert!(
                     told + 20_000 > before && told < after + 20_000,
@@ -182,9 +180,9 @@ mod tests {
         assert!(reads > 100);
     }
 
-    /// A counter of 2 GHz, whose thread reads it in intervals of all kinds.
+    /// A counter of 2 GHz, which the thread reads in intervals of all kinds.
     #[test]
-    fn the_counter_is_followed_for_a_millisecond_after_an_interval_of_use() {
+    fn counter_is_followed_for_a_millisecond() {
         let at = |us: u64| ((1 << 40) + us * 2_000, 7_000_000_000 + us * 1_000);
         let read = |reading: Reading, us| {
             let (ticks, ns) = at(us);

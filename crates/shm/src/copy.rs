@@ -1,30 +1,30 @@
-//! The one place where memory that somebody else may write is read.
+//! The one place that reads memory which another process may write.
 //!
-//! A peer's bytes can change while they are copied. That is contained as follows:
+//! A peer's bytes can change during a copy. The following rules contain that:
 //!
-//! - Such bytes are known by raw pointers only ([`crate::Gather`], ring records);
-//!   no `&[u8]` to them ever exists, so the compiler may assume nothing of them.
-//! - They are read once, into private memory, and everything that decides
-//!   anything (headers, lengths, offsets) decides on the private copy. A copy
-//!   torn by a racing writer is as good as any other bytes a hostile peer could
-//!   have sent; every bit pattern of a byte is valid.
-//! - After the copy the compiler is told that the destination may hold anything.
-//!   Without that it could take a later look at the copy as leave to load the
-//!   source again, and see another value than the one that was checked.
+//! - Raw pointers alone refer to such bytes ([`crate::Gather`], ring records). No `&[u8]` to them
+//!   ever exists, so the compiler assumes nothing about them.
+//! - They are read once, into private memory. All decisions (headers, lengths, offsets) use the
+//!   private copy. A hostile peer could have sent a torn copy as well; every bit pattern of a byte
+//!   is valid.
+//! - After the copy the compiler is told that the destination may hold anything. Otherwise it could
+//!   replace a later read of the copy by another load of the source, and see another value than the
+//!   checked one.
 //! - Words that order accesses (positions, flags, record headers) are atomics.
 //!
-//! The race itself lies outside of what Rust defines, as all memory shared with
-//! another process does: the writer is no thread of this program.
+//! The race itself is outside of Rust's memory model, as all memory shared with another process:
+//! the writer is no thread of this program.
 
-/// Copies `len` bytes out of memory that somebody else may be writing.
+/// Copies `len` bytes out of memory that another process may be writing.
 ///
 /// # Safety
 ///
-/// `from` must be readable and `to` writable for `len` bytes; they must not
-/// overlap, and no Rust reference may exist through which `from` is written.
+/// `from` must be readable and `to` writable for `len` bytes. They must not overlap, and no Rust
+/// reference may exist through which `from` is written.
 #[inline(always)]
 pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: demanded of the caller.
+    // SAFETY: the caller guarantees that `from` is readable and `to` writable for `len` bytes,
+    // without overlap, during the call.
     unsafe { copy(from, to, len) };
     settle(to);
 }
@@ -41,14 +41,13 @@ pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
     unsafe { copy(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 
-/// Copies from this length on are made by a loop of our own. libc's `memcpy` copies
-/// a few KiB and more with `rep movsb`, which is slow on memory that another core
-/// has in its cache, and collapses when the destination lies a little behind the
-/// source modulo 4 KiB: 3.5 GB/s instead of 46 on Zen 4, for buffers as `malloc`
-/// places them.
+/// Copies from this length on use a loop of this file. libc's `memcpy` copies a few KiB and more
+/// with `rep movsb`, which is slow on memory in another core's cache. It collapses if the
+/// destination lies a little behind the source modulo 4 KiB. On Zen 4 it reaches 3.5 GB/s instead
+/// of 46, for buffers as `malloc` places them.
 const LONG: usize = 1024;
 
-/// Copies `len` bytes that nobody else writes meanwhile.
+/// Copies `len` bytes that no other process writes meanwhile.
 ///
 /// # Safety
 ///
@@ -57,10 +56,12 @@ const LONG: usize = 1024;
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= LONG {
-        // SAFETY: demanded of the caller, and `len` ≥ 64.
+        // SAFETY: the caller guarantees that `from` is readable and `to` writable for `len` bytes,
+        // without overlap; `len` ≥ 64.
         return unsafe { copy_long(from, to, len) };
     }
-    // SAFETY: demanded of the caller.
+    // SAFETY: the caller guarantees that `from` is readable and `to` writable for `len` bytes,
+    // without overlap, during the call.
     unsafe { core::ptr::copy_nonoverlapping(from, to, len) };
 }
 
@@ -72,12 +73,13 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn copy_line(from: *const u8, to: *mut u8) {
-    // SAFETY: demanded of the caller; bytes need no alignment.
+    // SAFETY: the caller guarantees that `from` is readable and `to` writable for 64 bytes during
+    // the call; bytes need no alignment.
     unsafe { to.cast::<[u8; 64]>().write(from.cast::<[u8; 64]>().read()) };
 }
 
-/// Copies whole lines of the destination, and with them first and last 64 bytes
-/// that may overlap with the next and the one before.
+/// Copies whole lines of the destination, and also the first and the last 64 bytes, which may
+/// overlap with their neighbours.
 ///
 /// # Safety
 ///
@@ -86,7 +88,8 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
 #[inline(always)]
 unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
     debug_assert!(len >= 64);
-    // SAFETY: every call is for an offset of at most `len` − 64.
+    // SAFETY: every call has an offset of at most `len` − 64, so its 64 bytes lie in what the
+    // caller guarantees.
     unsafe {
         copy_line(from, to);
         let mut at = 64 - to.addr() % 64;
@@ -98,8 +101,8 @@ unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Wider stores take fewer places in the queue of stores, where they wait for
-/// lines that another core has.
+/// Copies with the widest stores of the processor. Wider stores take fewer entries in the store
+/// queue, where they wait for lines of another core.
 ///
 /// # Safety
 ///
@@ -107,7 +110,8 @@ unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: demanded of the caller; the features were looked for.
+    // SAFETY: the caller guarantees both places and `len` ≥ 64; the features were checked at run
+    // time.
     unsafe {
         if std::arch::is_x86_feature_detected!("avx512f") {
             copy_lines_512(from, to, len);
@@ -125,7 +129,7 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: demanded of the caller.
+    // SAFETY: the caller guarantees both places for the call, and a processor with AVX-512.
     unsafe { copy_lines(from, to, len) };
 }
 
@@ -135,12 +139,12 @@ unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: demanded of the caller.
+    // SAFETY: the caller guarantees both places for the call, and a processor with AVX.
     unsafe { copy_lines(from, to, len) };
 }
 
-/// Copies bytes that the other side of a link will read, and this one will not,
-/// past the caches if that is faster. Others may read the place, or write nonsense there.
+/// Copies bytes that the other side of a link will read, and this one will not. Bypasses the caches
+/// if that is faster. Other processes may read the place, or write to it.
 ///
 /// # Safety
 ///
@@ -149,15 +153,17 @@ unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {
 pub(crate) unsafe fn copy_away(from: &[u8], to: *mut u8) {
     #[cfg(not(any(loom, miri)))]
     if from.len() >= LONG {
-        // SAFETY: demanded of the caller.
+        // SAFETY: the caller guarantees that `to` is writable for `from.len()` bytes, without a
+        // reference to them, during the call.
         return unsafe { crate::copy_policy::copy(from, to) };
     }
-    // SAFETY: demanded of the caller; no reference to the place exists, so the two are apart.
+    // SAFETY: the caller guarantees that `to` is writable for `from.len()` bytes. No reference to
+    // them exists, so the two do not overlap.
     unsafe { copy(from.as_ptr(), to, from.len()) };
 }
 
-/// Asks for the lines of memory that will be written soon. Another core may have
-/// them; a store that has to wait for them holds up every store after it.
+/// Prefetches the lines of memory that will be written soon. Another core may have them; a store
+/// that waits for them delays every store after it.
 #[inline]
 pub(crate) fn prepare_write(first: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -165,7 +171,7 @@ pub(crate) fn prepare_write(first: *const u8, len: usize) {
         use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         let mut at = 0;
         while at < len.min(FORESIGHT) {
-            // SAFETY: a hint; it faults at no address.
+            // SAFETY: a prefetch is a hint; it faults at no address.
             unsafe { _mm_prefetch::<_MM_HINT_ET0>(first.wrapping_add(at).cast()) };
             at += 64;
         }
@@ -174,17 +180,17 @@ pub(crate) fn prepare_write(first: *const u8, len: usize) {
     let _ = (first, len);
 }
 
-/// Who writes often will probably write as much again as the last time: so many
-/// bytes at most are fetched before it does.
+/// A frequent writer will probably write as much as the last time. At most this many bytes are
+/// prefetched before it does.
 #[cfg(target_arch = "x86_64")]
 const FORESIGHT: usize = 2048;
 
-/// Makes the compiler forget what it knows of the memory at `to`.
+/// Makes the compiler forget its knowledge of the memory at `to`.
 #[inline(always)]
 fn settle(to: *mut u8) {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-    // SAFETY: no instruction at all; being allowed to write memory that it was
-    // given the address of is the point.
+    // SAFETY: the assembly is empty. The compiler assumes that it may write the memory at `to`,
+    // which is the purpose.
     unsafe {
         core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags));
     }
@@ -192,24 +198,25 @@ fn settle(to: *mut u8) {
     core::hint::black_box(to);
 }
 
-/// The ones'-complement sum of `len` bytes as big-endian 16-bit words, of memory
-/// that somebody else may be writing: as good as a sum of a torn copy.
+/// The ones'-complement sum of `len` bytes as big-endian 16-bit words, of memory that another
+/// process may be writing. It equals the sum of a torn copy.
 ///
 /// # Safety
 ///
-/// `from` must be readable for `len` bytes, and no Rust reference may exist
-/// through which it is written.
+/// `from` must be readable for `len` bytes, and no Rust reference may exist through which it is
+/// written.
 pub(crate) unsafe fn sum_racing(from: *const u8, len: usize) -> u16 {
-    // The sum is the same in either byte order, but for its own (RFC 1071 §2 (B)):
-    // so it is taken in the machine's, over 32-bit words.
+    // The byte order affects only the byte order of the sum (RFC 1071 §2 (B)). The loop therefore
+    // uses the machine's order and 32-bit words.
     let words = len / 4;
     let mut sum = 0_u64;
     for word in 0..words {
-        // SAFETY: within the `len` bytes the caller vouches for.
+        // SAFETY: the word lies within the `len` bytes that the caller guarantees to be readable.
         sum += u64::from(unsafe { from.add(word * 4).cast::<u32>().read_unaligned() });
     }
     let mut last = [0_u8; 4];
-    // SAFETY: the rest of the bytes, fewer than 4.
+    // SAFETY: fewer than 4 bytes remain of those that the caller guarantees; `last` has room for
+    // them.
     unsafe { copy_racing(from.add(words * 4), last.as_mut_ptr(), len % 4) };
     sum += u64::from(u32::from_ne_bytes(last));
     while sum > 0xffff {

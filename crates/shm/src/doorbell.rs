@@ -1,26 +1,24 @@
-//! Waking a thread of another process of the node.
+//! Wakes a thread of another process of the node.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// Something to sleep on and to be woken by: an eventfd. Every handle both rings
-/// and sleeps.
+/// An eventfd that threads sleep on and that wakes them. Every handle can both ring and sleep.
 ///
-/// Rings are neither lost nor counted: one ring or many before a
-/// [`Doorbell::clear`] are the same. The sleeper waits for the descriptor to become
-/// readable, clears it, and looks for work after that.
+/// Rings are neither lost nor counted: one or many rings before a [`Doorbell::clear`] are the same.
+/// The sleeper waits until the descriptor is readable, clears it, and checks for work after that.
 ///
-/// Only for processes that trust one another: whoever has a handle can make it
-/// blocking and fill it up, and so hang all that ring it.
+/// Only processes that trust one another may share it. A process with a handle can make it blocking
+/// and fill it, and thereby hang all ringers.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
 }
 
 impl Doorbell {
-    /// A new doorbell, silent.
+    /// A new doorbell that has not rung.
     pub fn new() -> Result<Self, Errno> {
         Ok(Self {
             fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
@@ -32,15 +30,15 @@ impl Doorbell {
         Self { fd }
     }
 
-    /// A second handle, to be passed on.
+    /// A second handle, for another process.
     pub fn try_clone(&self) -> Result<Self, Errno> {
         Ok(Self {
             fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
         })
     }
 
-    /// Makes the descriptor readable. Cannot fail in a way that matters to the
-    /// ringer: a counter that is full is readable already.
+    /// Makes the descriptor readable. The only failure is a full counter, which is readable
+    /// already.
     pub fn ring(&self) {
         while rustix::io::write(&self.fd, &1_u64.to_ne_bytes()) == Err(Errno::INTR) {}
     }
@@ -56,7 +54,7 @@ impl Doorbell {
         }
     }
 
-    /// Gives the descriptor away.
+    /// Turns the doorbell into its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }

@@ -1,4 +1,4 @@
-//! Bytes that lie in several places, possibly in memory another process writes.
+//! Bytes in several places, possibly in memory that another process writes.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -6,10 +6,10 @@ use core::mem::MaybeUninit;
 
 use crate::copy::{copy_racing, sum_racing};
 
-/// Most places the bytes of one [`Gather`] lie in.
+/// Most places of one [`Gather`].
 pub const MAX_PARTS: usize = 8;
 
-/// From this length on it may pay to go past the caches.
+/// From this length on, bypassing the caches may be faster.
 #[cfg(not(any(loom, miri)))]
 const LONG: usize = 4 << 10;
 
@@ -19,10 +19,10 @@ struct Part {
     len: usize,
 }
 
-/// Up to [`MAX_PARTS`] runs of bytes in a row, e.g. the payload of a super-frame.
+/// Up to [`MAX_PARTS`] consecutive runs of bytes, e.g. the payload of a super-frame.
 ///
-/// Another process may write the memory at the same time. So its bytes are only
-/// ever copied out; there is no way to borrow them.
+/// Another process may write the memory at the same time. Callers can therefore only copy the bytes
+/// out; there is no way to borrow them.
 #[derive(Clone, Copy)]
 pub struct Gather<'a> {
     /// The first `count` are set, and none of them is empty.
@@ -49,32 +49,31 @@ impl<'a> Gather<'a> {
         gather
     }
 
-    /// Adds the bytes of a slice at the end. False, and nothing added, if that
-    /// would be one part too many.
+    /// Appends the bytes of a slice. False, without any change, if that would be one part too many.
     #[inline]
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
-        // SAFETY: the slice is readable for 'a, and nobody can write it meanwhile.
+        // SAFETY: the slice is readable for 'a, and its borrow excludes writers.
         unsafe { self.push_raw(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Adds the parts of another at the end. False, and only some added, if they
-    /// are too many together.
+    /// Appends the parts of another gather. False, with only some of them appended, if there are
+    /// too many.
     #[inline]
     pub fn append(&mut self, other: &Gather<'a>) -> bool {
-        // SAFETY: the parts of `other` are readable for 'a, as its own maker promised.
+        // SAFETY: the parts of `other` are readable for 'a, as the caller of its `push_raw`
+        // guaranteed.
         other
             .parts()
             .all(|(first, len)| unsafe { self.push_raw(first, len) })
     }
 
-    /// Adds `len` bytes at `first` at the end. False, and nothing added, if that
-    /// would be one part too many.
+    /// Appends `len` bytes at `first`. False, without any change, if that would be one part too
+    /// many.
     ///
     /// # Safety
     ///
-    /// The bytes must be readable for 'a. They may be written meanwhile by another
-    /// process, or through another mapping, but not through a Rust reference to
-    /// the same addresses.
+    /// The bytes must be readable for 'a. Another process, or another mapping, may write them
+    /// meanwhile. A Rust reference to the same addresses must not.
     #[inline]
     pub unsafe fn push_raw(&mut self, first: *const u8, len: usize) -> bool {
         if len == 0 {
@@ -101,16 +100,16 @@ impl<'a> Gather<'a> {
         self.len == 0
     }
 
-    /// Copies from the byte at `offset` on into `into`, as much as there is and as
-    /// fits, and returns how much that was.
+    /// Copies from the byte at `offset` on into `into`, as much as fits, and returns the number of
+    /// bytes.
     #[inline]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
-        // SAFETY: `into` is borrowed mutably, so that it is no memory a part may lie in.
+        // SAFETY: `into` is borrowed mutably, so no part lies in its memory.
         unsafe { self.copy_to_place(offset, into.as_mut_ptr(), into.len()) }
     }
 
-    /// Copies from the byte at `offset` on to a place for `len` bytes, as much as there is and as
-    /// fits, and returns how much that was.
+    /// Copies from the byte at `offset` on to a place for `len` bytes, as much as fits, and returns
+    /// the number of bytes.
     ///
     /// # Safety
     ///
@@ -120,16 +119,16 @@ impl<'a> Gather<'a> {
     pub(crate) unsafe fn copy_to_place(&self, offset: usize, to: *mut u8, len: usize) -> usize {
         let mut done = 0;
         for (first, len) in self.range(offset, len) {
-            // SAFETY: the part is readable while `self` exists; `range` yields no
-            // more than `len` bytes in all; the rest is demanded of the caller.
+            // SAFETY: the part is readable while `self` exists; `range` yields at most `len` bytes
+            // in all. The caller guarantees the destination.
             unsafe { copy_racing(first, to.add(done), len) };
             done += len;
         }
         done
     }
 
-    /// Copies all bytes to the beginning of `into`, which another core will read, past the caches if
-    /// that is faster.
+    /// Copies all bytes to the beginning of `into`, which another core will read. Bypasses the
+    /// caches if that is faster.
     ///
     /// # Panics
     ///
@@ -154,7 +153,8 @@ impl<'a> Gather<'a> {
         in_faster_way(self.len, |way| {
             let mut to = into.as_mut_ptr();
             for (first, len) in self.parts() {
-                // SAFETY: as in `copy_to`; the parts together are no longer than `into`.
+                // SAFETY: the parts are readable while `self` exists, and together no longer than
+                // `into`, which is borrowed mutably.
                 unsafe {
                     match way {
                         Way::Cached => copy_racing(first, to, len),
@@ -171,29 +171,29 @@ impl<'a> Gather<'a> {
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         let mut slice = Self::EMPTY;
         for (first, len) in self.range(offset, len) {
-            // SAFETY: a piece of a part is as readable as the part.
+            // SAFETY: a piece of a part is readable as long as the part.
             unsafe { slice.push_raw(first, len) };
         }
         slice
     }
 
-    /// The runs of bytes in order: address and length, none of them empty.
+    /// The runs of bytes in order, as address and length. None of them is empty.
     #[inline]
     pub fn parts(&self) -> impl Iterator<Item = (*const u8, usize)> {
         self.filled().iter().map(|part| (part.first, part.len))
     }
 
-    /// The ones'-complement sum of the bytes taken as big-endian 16-bit words, the
-    /// last one filled up with a zero if need be (RFC 1071), folded to 16 bits and
-    /// not complemented. Every byte is read once.
+    /// The ones'-complement sum of the bytes as big-endian 16-bit words (RFC 1071). A zero
+    /// completes the last word of an odd length. The sum is folded to 16 bits and not complemented.
+    /// Every byte is read once.
     pub fn checksum(&self) -> u32 {
         let mut sum = 0_u32;
         let mut odd = false;
         for (first, len) in self.parts() {
-            // SAFETY: the part is readable while `self` exists.
+            // SAFETY: the part is readable while `self` exists, and no reference exists through
+            // which it is written.
             let part = unsafe { sum_racing(first, len) };
-            // Behind an odd number of bytes, high and low bytes change places
-            // (RFC 1071 §2 (B)).
+            // Behind an odd number of bytes, high and low bytes change places (RFC 1071 §2 (B)).
             sum += u32::from(if odd { part.swap_bytes() } else { part });
             odd ^= len % 2 == 1;
         }
@@ -201,7 +201,7 @@ impl<'a> Gather<'a> {
         (folded & 0xffff) + (folded >> 16)
     }
 
-    /// The runs that make up the bytes from `offset` on, at most `len` of them.
+    /// The runs of the bytes from `offset` on, at most `len` of them.
     #[inline]
     fn range(&self, offset: usize, len: usize) -> impl Iterator<Item = (*const u8, usize)> {
         let mut skip = offset;
@@ -223,7 +223,8 @@ impl<'a> Gather<'a> {
     #[inline]
     fn filled(&self) -> &[Part] {
         let filled = &self.parts[..self.count];
-        // SAFETY: `push_raw` sets a part before it counts it.
+        // SAFETY: `push_raw` sets a part before it counts it, so the first `count` parts are
+        // initialised.
         unsafe { &*(core::ptr::from_ref(filled) as *const [Part]) }
     }
 }

@@ -1,11 +1,10 @@
-//! Whether a forked child can trust what it has copies of.
+//! Whether a forked child can trust its copies of its parent's memory.
 //!
-//! A fork copies a process's memory page by page, while its other threads go on: of what one
-//! of them changes meanwhile, the child may have one half as it was and the other as it is.
-//! Who changes what children are to take over announces the change in a page that the child
-//! goes on sharing. If none was under way when the child was forked, and none has begun since,
-//! then the copies are whole. There is no lock, which a signal handler that forks would wait
-//! for in vain.
+//! A fork copies a process's memory page by page while its other threads run. A value that one of
+//! them changes meanwhile may be half old and half new in the child. A thread that changes
+//! inherited state therefore announces the change in a page that parent and child share. If no
+//! change was under way at the fork, and none has begun since, the copies are complete. There is no
+//! lock: a signal handler that forks would wait for it forever.
 
 use core::cell::Cell;
 use core::ptr;
@@ -17,21 +16,21 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::Process;
 
-/// The changes that a process has announced: its own page, or, as long as it has announced
-/// none, that of the process which it was forked from.
+/// The changes that a process has announced. It points to the process's own page, or to its
+/// parent's page until the process announces a change.
 static CHANGES: AtomicPtr<Changes> = AtomicPtr::new(ptr::null_mut());
 
-/// This process, or one that it descends from, could not announce a change.
+/// This process, or an ancestor, could not announce a change.
 static UNANNOUNCED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// What this thread found when it last forked, or its process was forked by it.
+    /// The state that this thread found when it last forked, or when its process was forked.
     static SEEN: Cell<Option<Seen>> = const { Cell::new(None) };
 }
 
 #[derive(Debug)]
 struct Changes {
-    /// Which process announces its changes here.
+    /// The process that announces its changes here.
     process: u32,
     begun: AtomicU32,
     ended: AtomicU32,
@@ -43,19 +42,19 @@ struct Seen {
     begun: u32,
 }
 
-/// A change of what children take over. It ends when this is dropped.
+/// A change of inherited state. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Change(Option<&'static Changes>);
 
 impl Change {
-    /// Begins a change. Several threads can be changing something at once.
+    /// Begins a change. Several threads can change state at the same time.
     pub fn begin(process: Process) -> Change {
         let changes = announced(process);
         match changes {
             Some(changes) => {
                 changes.begun.fetch_add(1, AcqRel);
-                // What is changed after this is seen by nobody before it.
+                // No thread sees a later change before the announcement.
                 fence(SeqCst);
             }
             None => UNANNOUNCED.store(true, Release),
@@ -72,9 +71,9 @@ impl Drop for Change {
     }
 }
 
-/// Whether what this process, a forked child, has copies of is whole: no thread of its parent
-/// was changing any of it. False as well if that cannot be told, as in a process that has
-/// changed something itself.
+/// Whether the copies of this process, a forked child, are complete: no thread of its parent was
+/// changing them. Also false if that is unknown, for instance if the process has changed state
+/// itself.
 pub(crate) fn is_whole() -> bool {
     let (Some(seen), Some(changes)) = (SEEN.get(), current()) else {
         return false;
@@ -83,9 +82,9 @@ pub(crate) fn is_whole() -> bool {
     same && !UNANNOUNCED.load(Acquire)
 }
 
-/// Before this thread forks. `process`: which one it is.
+/// Records the state before this thread of process `process` forks.
 pub(crate) fn before_fork(process: u32) {
-    // A process that has changed nothing keeps what it found itself.
+    // A process that has changed nothing keeps the state that it found itself.
     if let Some(changes) = current().filter(|changes| changes.process == process) {
         let ended = changes.ended.load(Acquire);
         let begun = changes.begun.load(Acquire);
@@ -94,11 +93,11 @@ pub(crate) fn before_fork(process: u32) {
 }
 
 fn current() -> Option<&'static Changes> {
-    // SAFETY: null, or a page that is never unmapped once it is published.
+    // SAFETY: the pointer is null, or a page that is never unmapped once it is published.
     unsafe { CHANGES.load(Acquire).as_ref() }
 }
 
-/// The page of this process, made if there is none. `None`: the system refuses one.
+/// The page of this process, created if there is none. `None` if the system refuses one.
 fn announced(process: Process) -> Option<&'static Changes> {
     let number = process.number();
     let former = CHANGES.load(Acquire);
@@ -107,8 +106,8 @@ fn announced(process: Process) -> Option<&'static Changes> {
     }
     let made = page(number).ok()?;
     if CHANGES.compare_exchange(former, made, AcqRel, Relaxed).is_err() {
-        // Another thread was faster.
-        // SAFETY: the page was mapped above and nobody else knows of it.
+        // Another thread was faster. SAFETY: the page was mapped above, and no other thread knows
+        // of it.
         let _ = unsafe { mm::munmap(made.cast(), rustix::param::page_size()) };
     }
     current()
@@ -116,7 +115,8 @@ fn announced(process: Process) -> Option<&'static Changes> {
 
 fn page(process: u32) -> Result<*mut Changes, Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses an unused address for a new mapping.
+    // SAFETY: the kernel chooses an unused address for a new mapping, so no memory in use is
+    // affected.
     let page = unsafe {
         mm::mmap_anonymous(
             ptr::null_mut(),
@@ -131,8 +131,8 @@ fn page(process: u32) -> Result<*mut Changes, Errno> {
         begun: AtomicU32::new(0),
         ended: AtomicU32::new(0),
     };
-    // SAFETY: the page was just mapped for writing, is aligned to its size, which is greater,
-    // and nobody else knows of it.
+    // SAFETY: the page was just mapped for writing, and no other thread knows of it. It is aligned
+    // to its size, which is greater than the value's.
     unsafe { page.write(changes) };
     Ok(page)
 }
@@ -143,7 +143,7 @@ mod tests {
     use crate::process::tests::{alone, forked};
 
     #[test]
-    fn copies_are_whole_unless_somebody_was_changing_them() {
+    fn copies_are_complete_unless_a_change_was_under_way() {
         let _alone = alone();
         let process = Process::this().unwrap();
         let whole = || u8::from(is_whole());
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(forked(whole), 0);
         drop(under_way);
         assert_eq!(forked(whole), 1);
-        // One that begins while the child is made, as far as that can tell.
+        // As far as the child can tell, this change began during the fork.
         let begun_since = forked(|| {
             let parents = current().unwrap();
             parents.begun.fetch_add(1, AcqRel);
@@ -165,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn children_of_children_take_over_what_their_parents_could() {
+    fn grandchildren_inherit_complete_copies() {
         let _alone = alone();
         let process = Process::this().unwrap();
         drop(Change::begin(process));
-        // The child has changed nothing, and then something.
+        // The child first changes nothing, and then something.
         let status = forked(|| {
             let before = forked(|| u8::from(is_whole()));
             drop(Change::begin(process));
@@ -181,12 +181,12 @@ mod tests {
             before | own << 1 | after << 2 | amid << 3
         });
         assert_eq!(status, 0b0101);
-        // What the child announced was its own.
+        // The child announced its changes in its own page.
         assert_eq!(forked(|| u8::from(is_whole())), 1);
     }
 
     #[test]
-    fn a_thread_that_did_not_fork_cannot_tell() {
+    fn thread_that_did_not_fork_cannot_tell() {
         let _alone = alone();
         let process = Process::this().unwrap();
         drop(Change::begin(process));

@@ -1,5 +1,5 @@
-//! Memory that this process and the kernel work on together: the rings of a socket, and the
-//! frames that they tell of. It is this process's alone; no other process has it.
+//! Memory that this process shares with the kernel: the rings of a socket, and their frames. No
+//! other process has it.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -12,36 +12,39 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::Gather;
 
-/// A mapping, page-aligned. It is unmapped when dropped.
+/// A page-aligned mapping. It is unmapped when dropped.
 ///
-/// What the kernel may be writing comes out as [`Gather`]s and through atomics only.
+/// Bytes that the kernel may be writing are accessible as [`Gather`]s and atomics only.
 pub struct KernelMemory {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: an address range that stays mapped until it is dropped, which is the same for every
-// thread; through `&KernelMemory` it is accessed by atomics and copies out of it only.
+// SAFETY: an address range that stays mapped until it is dropped, the same for every thread.
+// `&KernelMemory` gives access by atomics and copies only.
 unsafe impl Send for KernelMemory {}
-// SAFETY: as above.
+// SAFETY: `&KernelMemory` gives access by atomics and copies only, to memory that stays mapped
+// until it is dropped.
 unsafe impl Sync for KernelMemory {}
 
 impl KernelMemory {
-    /// Makes memory of `len` bytes, all zero, whose place the kernel is to be told of. A
-    /// forked child does not take it away from its parent.
+    /// Creates zeroed memory of `len` bytes whose address the kernel is told. A fork does not move
+    /// it away from the parent.
     pub fn new(len: usize) -> Result<KernelMemory, Errno> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: the kernel chooses an unused address for a new mapping.
+        // SAFETY: the kernel chooses an unused address for a new mapping, so no memory in use is
+        // affected.
         let base =
             unsafe { mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         Ok(KernelMemory::mapped(base?, len))
     }
 
-    /// Maps `len` bytes that the kernel keeps for a descriptor, from `offset` on. It does not
-    /// take them away while they are mapped: for sockets, not for files.
+    /// Maps `len` bytes that the kernel keeps for a descriptor, from `offset` on. Use it for
+    /// sockets, not for files: the kernel must not remove the memory while it is mapped.
     pub fn of(descriptor: BorrowedFd<'_>, offset: u64, len: usize) -> Result<KernelMemory, Errno> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: the kernel chooses an unused address for a new mapping.
+        // SAFETY: the kernel chooses an unused address for a new mapping, so no memory in use is
+        // affected.
         let base = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             mm::mmap(ptr::null_mut(), len, access, flags, descriptor, offset)
@@ -54,12 +57,12 @@ impl KernelMemory {
         KernelMemory { base, len }
     }
 
-    /// Where it lies, as the kernel is told.
+    /// The address of the memory, for the kernel.
     pub fn address(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }
 
-    /// Bytes of it.
+    /// Bytes of the memory.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -69,46 +72,48 @@ impl KernelMemory {
         self.len == 0
     }
 
-    /// The word of 32 bits at this offset, if one can lie there.
+    /// The word of 32 bits at this offset, if it lies aligned in the memory.
     #[inline]
     pub fn word(&self, at: usize) -> Option<&AtomicU32> {
         let first = self.place(at, 4)?;
-        // SAFETY: four bytes of the mapping, aligned, accessed as an atomic by both sides;
-        // every bit pattern is valid.
+        // SAFETY: four aligned bytes of the mapping, which both sides access as an atomic; every
+        // bit pattern is valid.
         Some(unsafe { AtomicU32::from_ptr(first.cast()) })
     }
 
-    /// The word of 64 bits at this offset, if one can lie there.
+    /// The word of 64 bits at this offset, if it lies aligned in the memory.
     #[inline]
     pub fn long_word(&self, at: usize) -> Option<&AtomicU64> {
         let first = self.place(at, 8)?;
-        // SAFETY: as above, eight bytes.
+        // SAFETY: eight aligned bytes of the mapping, which both sides access as an atomic; every
+        // bit pattern is valid.
         Some(unsafe { AtomicU64::from_ptr(first.cast()) })
     }
 
-    /// So many bytes from this offset on, if they are in the memory.
+    /// The `len` bytes at this offset, if they lie in the memory.
     #[inline]
     pub fn gather(&self, at: usize, len: usize) -> Option<Gather<'_>> {
         let mut gather = Gather::EMPTY;
         let first = self.bytes(at, len)?;
-        // SAFETY: the bytes are mapped as long as `self` is borrowed; no reference to them
-        // exists, and none through which they are written can come about meanwhile.
+        // SAFETY: the bytes are mapped as long as `self` is borrowed. No reference to them exists,
+        // and the borrow excludes writes by this process.
         unsafe { gather.push_raw(first, len) };
         Some(gather)
     }
 
-    /// Copies bytes into the memory. False, and nothing copied, if they do not fit there.
+    /// Copies bytes into the memory. False, without any change, if they do not fit.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
         let Some(to) = self.bytes(at, bytes.len()) else {
             return false;
         };
-        // SAFETY: as many bytes of the mapping, to which no reference exists.
+        // SAFETY: `at` and the length were checked to lie in the mapping, to which no reference
+        // exists.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         true
     }
 
-    /// The same with bytes that lie in several places.
+    /// Copies a gather's bytes into the memory. False, without any change, if they do not fit.
     #[inline]
     pub fn write_gather(&mut self, at: usize, bytes: &Gather<'_>) -> bool {
         let Some(to) = self.bytes(at, bytes.len()) else {
@@ -116,8 +121,8 @@ impl KernelMemory {
         };
         let mut done = 0;
         for (first, len) in bytes.parts() {
-            // SAFETY: a part is readable as its gather promises, and as many bytes of the
-            // mapping are left; it is no part of this memory, which is borrowed mutably.
+            // SAFETY: a part is readable as its gather guarantees, and the mapping has enough bytes
+            // left. The part does not lie in this memory, which is borrowed mutably.
             unsafe { crate::copy::copy_racing(first, to.add(done), len) };
             done += len;
         }
@@ -136,7 +141,7 @@ impl KernelMemory {
 
 impl Drop for KernelMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and nothing borrowed from it is left.
+        // SAFETY: this value owns the mapping, and no borrow of it is left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -154,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_of_the_memory_is_touched() {
+    fn access_stays_within_memory() {
         let mut memory = KernelMemory::new(4096).unwrap();
         assert!(memory.word(4092).is_some() && memory.long_word(4088).is_some());
         assert!(memory.word(4096).is_none() && memory.long_word(4092).is_none());

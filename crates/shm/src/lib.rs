@@ -1,12 +1,12 @@
 //! Regions, slabs, rings and doorbells in shared memory.
 //!
-//! All raw memory of Toehold lies here. Above this crate, state is typed handles
-//! ([`Table`], [`Slab`], [`Payload`]) and bytes of others are [`Gather`]s. Several
+//! All raw memory of Toehold lies here. Above this crate, state consists of typed handles
+//! ([`Table`], [`Slab`], [`Payload`]), and bytes of other processes are [`Gather`]s. Several
 //! processes use the same state in turn, by a [`Lease`], and rest in [`Parking`].
 //!
-//! Everything in a region is plain old data addressed by indices, never by
-//! pointers, so that several processes can map it at different addresses. A
-//! [`Carver`] makes the handles, in an order that every process repeats:
+//! Everything in a region is plain old data addressed by indices, never by pointers, so that
+//! several processes can map it at different addresses. A [`Carver`] makes the handles, in an order
+//! that every process repeats:
 //!
 //! ```
 //! use toehold_shm::{ByteQueue, Carver, Payload, Region, Slab};
@@ -28,10 +28,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What another node writes is hostile: it is mapped for reading only
-//! ([`Region::open`]), copied out once, and checked in private memory.
+//! Bytes that another node writes are hostile. This crate maps them for reading only
+//! ([`Region::open`]), copies them out once, and checks them in private memory.
 
-// A model has no memory that processes share: what only that uses, it leaves unused.
+// A loom model has no memory that processes share, so code for that is unused there.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 mod aes;

@@ -1,12 +1,12 @@
 //! Payload memory: blocks of one size that carry the bytes of sockets.
 //!
-//! This file owns which blocks are free and how blocks are chained. What the
-//! bytes of a chain mean is its owner's affair (commonly a [`crate::ByteQueue`]).
+//! This file owns the free blocks and the chains of blocks. The owner of a chain gives its bytes a
+//! meaning (usually a [`crate::ByteQueue`]).
 //!
-//! Blocks are numbered through: first those of the node's private memory, which lies in its
-//! region, then those of each [arena](crate::Arenas), which is what one peer may read. A chain may
-//! have blocks of several. All blocks in use together are never more than the private ones, which
-//! so are enough when an arena is full, closed, or not mapped by this process.
+//! Block numbers begin with the node's private memory, which lies in its region. Then follow the
+//! blocks of each [arena](crate::Arenas), which one peer may read. A chain may have blocks of
+//! several. All blocks in use together are never more than the private ones. Private memory is
+//! therefore sufficient if an arena is full, closed, or not mapped by this process.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -19,19 +19,19 @@ use crate::carve::{Carver, OutOfMemory, piece_bytes};
 use crate::channel::SharedBytes;
 use crate::{NONE, Region, Table};
 
-/// Where the blocks begin: on a page, so that the memory can be mapped by itself.
+/// The blocks begin on a page, so that the memory can be mapped separately.
 const AREA_ALIGN: usize = 4096;
 
 /// Mark of a free block in the table of links.
 const FREE: u32 = 1 << 31;
 
-/// The blocks of private memory or of an arena. All zero: every block is free, so that fresh
-/// memory needs no initialisation.
+/// The blocks of private memory or of an arena. All zero: every block is free, so that fresh memory
+/// needs no initialisation.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Head {
-    /// Blocks before this, counted from the first one here, were in use at some time; those
-    /// after were never touched.
+    /// Blocks before this, counted from the first one here, were in use at some time; later blocks
+    /// were never touched.
     touched: u32,
     /// Block + 1 that was freed last; 0 if there is none.
     free: u32,
@@ -43,30 +43,29 @@ struct Head {
     retired_last: u32,
     /// Number of retired blocks.
     retired: u32,
-    /// The life of the arena that all this is about.
+    /// The arena's life that this head describes.
     life: ArenaId,
-    /// In the first head: blocks in use everywhere.
+    /// In the first head: blocks in use in all heads.
     total: u32,
-    /// In the first head: blocks everywhere that may have pages, which is the sum of `touched`.
+    /// In the first head: blocks in all heads that may have pages, the sum of `touched`.
     touched_total: u32,
 }
 
-/// Retired blocks rest until this many bytes of them have come together. By then
-/// the lines the peer's core has read have left its own caches, and writing them
-/// anew no longer takes them out of there one by one. Measured between two cores
-/// with 1 MiB of second-level cache each: 65 Gb/s when 0.25 MiB go round, 90 with
-/// 1 MiB, 300 with 2 to 12 MiB, 90 when they no longer fit the third level.
+/// Retired blocks rest until this many bytes have accumulated. By then the lines that the peer's
+/// core has read have left its own caches. New writes no longer take them out of there one by one.
+/// Two cores with 1 MiB of second-level cache each reach 65 Gb/s if 0.25 MiB circulate. They reach
+/// 90 with 1 MiB, and 300 with 2 to 12 MiB. It is 90 again when the blocks exceed the third level.
 const REST: usize = 4 << 20;
 
 /// Blocks of payload memory, with a link from each to the next in a chain.
 ///
-/// Blocks freed last are allocated first: their memory is in the cache. Blocks
-/// that were written from end to end are retired instead, and come back in turn.
+/// The allocator takes the block freed last: its memory is in the cache. Blocks that were written
+/// from end to end are retired instead, and return in turn.
 pub struct Payload {
-    /// Of private memory, and of each arena.
+    /// The heads of private memory and of each arena.
     heads: Table<Head>,
-    /// Of a block in use: the next one of its chain + 1, or 0. Of a free block:
-    /// [`FREE`] and the next free one + 1, or 0.
+    /// For a block in use: the next one of its chain + 1, or 0. For a free block: [`FREE`] and the
+    /// next free one + 1, or 0.
     links: Table<u32>,
     area: Table<u8>,
     area_offset: usize,
@@ -84,7 +83,7 @@ impl Payload {
         Self::bytes_needed_with(blocks, block_len, 0)
     }
 
-    /// Bytes that payload memory takes from a region that has so many arenas besides.
+    /// Bytes that payload memory with `arenas` arenas takes from a region.
     pub fn bytes_needed_with(blocks: u32, block_len: u32, arenas: u32) -> usize {
         let area = (blocks as usize).saturating_mul(block_len as usize);
         let all = (arenas as usize)
@@ -131,19 +130,20 @@ impl Payload {
         })
     }
 
-    /// The arenas, which lie outside of the region.
+    /// The arenas, which lie outside the region.
     pub fn arenas(&self) -> &Arenas {
         &self.arenas
     }
 
-    /// Takes a private block, linked to nothing; its bytes are anything. `None` if as many blocks
+    /// Takes a private block, linked to no other; its bytes are arbitrary. `None` if as many blocks
     /// are in use as there are private ones.
     #[inline]
     pub fn allocate(&mut self) -> Option<u32> {
         self.allocate_in(ArenaId::PRIVATE)
     }
 
-    /// Takes a block of an arena if there is one, or a private one, like [`Payload::allocate`].
+    /// Takes a block of an arena if there is a free one, or else a private one, like
+    /// [`Payload::allocate`].
     #[inline]
     pub fn allocate_in(&mut self, arena: ArenaId) -> Option<u32> {
         if self.heads[0].total >= self.private {
@@ -164,7 +164,7 @@ impl Payload {
             return self.take_from(0);
         };
         if self.heads[index + 1].life != arena {
-            // No block of its earlier life is in use.
+            // No block of the arena's earlier life is in use.
             self.reset(index + 1, arena);
         }
         match self.take_from(index + 1) {
@@ -176,7 +176,7 @@ impl Payload {
         }
     }
 
-    /// Takes a block that belongs to a head.
+    /// Takes a block of a head.
     #[inline]
     fn take_from(&mut self, place: usize) -> Option<u32> {
         let (first, count) = self.span(place);
@@ -199,19 +199,19 @@ impl Payload {
             return None;
         };
         self.heads[place].used = self.heads[place].used.wrapping_add(1);
-        // What a list says that was scribbled on may be another head's.
+        // If a process has overwritten a list, its blocks may belong to another head.
         (self.place_of(block) == place).then_some(block)
     }
 
-    /// Whether a block may be taken that has no pages yet. Those of arenas are no more, all
-    /// together, than private memory has.
+    /// Whether a block without pages may be taken. All arenas together have no more of those than
+    /// private memory.
     #[inline]
     fn may_touch(&self, place: usize) -> bool {
         let head = &self.heads[0];
         place == 0 || head.touched_total.saturating_sub(head.touched) < self.private
     }
 
-    /// The first block that belongs to a head, and how many do.
+    /// The first block of a head, and the number of its blocks.
     #[inline]
     fn span(&self, place: usize) -> (u32, u32) {
         match place.checked_sub(1) {
@@ -223,7 +223,7 @@ impl Payload {
         }
     }
 
-    /// Which head a block belongs to.
+    /// The head of a block.
     #[inline]
     fn place_of(&self, block: u32) -> usize {
         match block.checked_sub(self.private) {
@@ -232,8 +232,8 @@ impl Payload {
         }
     }
 
-    /// A free block and the next one in its list, each + 1. What the list says is
-    /// checked, not trusted: a block in use is never given out.
+    /// A free block and the next one in its list, each + 1. The list is checked, not trusted: a
+    /// block in use is never given out.
     #[inline]
     fn listed(&self, entry: u32) -> Option<(u32, u32)> {
         let block = entry.checked_sub(1)?;
@@ -241,8 +241,8 @@ impl Payload {
         (link & FREE != 0).then_some((block, link & !FREE))
     }
 
-    /// Gives back a block that was written from end to end: it rests before it is
-    /// allocated again. A block that is not in use stays as it is.
+    /// Frees a block that was written from end to end: it rests before it is allocated again. A
+    /// block that is not in use stays as it is.
     #[inline]
     pub fn retire(&mut self, block: u32) {
         let in_use = self.is_used(block);
@@ -266,7 +266,7 @@ impl Payload {
         self.note_freed(place);
     }
 
-    /// Gives a block back. A block that is not in use stays as it is.
+    /// Frees a block. A block that is not in use stays as it is.
     #[inline]
     pub fn free(&mut self, block: u32) {
         let in_use = self.is_used(block);
@@ -280,7 +280,7 @@ impl Payload {
         }
     }
 
-    /// One block less of a head is in use.
+    /// Counts one block less in use in a head.
     #[inline]
     fn note_freed(&mut self, place: usize) {
         let head = &mut self.heads[place];
@@ -295,7 +295,7 @@ impl Payload {
         }
     }
 
-    /// Begins an arena anew, as if no block of it had ever been in use.
+    /// Resets an arena, as if none of its blocks had ever been in use.
     fn reset(&mut self, place: usize, life: ArenaId) {
         let before = self.heads[place].touched;
         self.heads[place] = Head {
@@ -305,7 +305,7 @@ impl Payload {
         self.heads[0].touched_total = self.heads[0].touched_total.saturating_sub(before);
     }
 
-    /// Gives the pages of an arena back that no block of is in use.
+    /// Returns the pages of an arena without blocks in use to the system.
     #[cold]
     fn discard_all(&mut self, place: usize) {
         let Head {
@@ -321,16 +321,16 @@ impl Payload {
         }
     }
 
-    /// Whether [`Payload::discard_unused`] is worth a call: more blocks may have pages than
-    /// private memory has.
+    /// Whether to call [`Payload::discard_unused`]: more blocks may have pages than private memory
+    /// has.
     #[inline]
     pub fn wants_discard(&self) -> bool {
         self.heads[0].touched_total > self.private
     }
 
-    /// Gives pages back to the system that hold nothing: of closed arenas, and of all arenas and
-    /// private memory if together they have more than private memory may. For the process that
-    /// maps all arenas, now and then.
+    /// Returns unused pages to the system: those of closed arenas. If private memory and all arenas
+    /// together have more pages than private memory may, it also returns theirs. Only the process
+    /// that maps all arenas calls this, now and then.
     pub fn discard_unused(&mut self) {
         for place in 1..self.heads.len() {
             let (life, is_open) = self.arenas.life(place - 1);
@@ -349,7 +349,7 @@ impl Payload {
         }
     }
 
-    /// Gives the pages of free blocks back. Those behind the last one in use count as never touched.
+    /// Returns the pages of free blocks. Those behind the last block in use count as never touched.
     fn shrink(&mut self, place: usize) {
         let (first, touched) = (self.span(place).0, self.touched_of(place));
         let end = first + touched;
@@ -388,10 +388,10 @@ impl Payload {
         *total = total.saturating_sub(touched - used_to);
     }
 
-    /// Gives back all blocks of the chain that begins with `head` (or is [`NONE`]).
+    /// Frees all blocks of the chain that begins with `head` (or is [`NONE`]).
     pub fn free_chain(&mut self, head: u32) {
         let mut block = head;
-        // A freed block is marked, so that even a chain that bites its tail ends.
+        // A freed block is marked, so even a cyclic chain ends.
         while self.is_used(block) {
             let next = self.next(block);
             self.free(block);
@@ -408,8 +408,8 @@ impl Payload {
         }
     }
 
-    /// Makes `next` (or [`NONE`]) the block after `block` in its chain. Does
-    /// nothing if `block` is not in use or `next` no block.
+    /// Makes `next` (or [`NONE`]) the block after `block` in its chain. Does nothing if `block` is
+    /// not in use or `next` does not exist.
     #[inline]
     pub fn set_next(&mut self, block: u32, next: u32) {
         let valid = self.is_used(block) && (next == NONE || (next as usize) < self.links.len());
@@ -419,31 +419,34 @@ impl Payload {
         }
     }
 
-    /// The bytes of a block, for a caller that is alone with the memory.
+    /// The bytes of a block, for a caller that uses the memory alone.
     ///
     /// # Panics
     ///
-    /// If there is no such block, or this process does not map it.
+    /// If there is no such block, or if this process does not map it.
     #[inline]
     pub fn bytes(&self, block: u32) -> &[u8] {
         let first = self.first(block).expect("the block is mapped");
-        // SAFETY: the block is mapped as long as `self` is borrowed, see `part`.
+        // SAFETY: the block stays mapped as long as `self` is borrowed, since an arena's mapping is
+        // replaced only while none of its blocks is in use.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), self.block_len()) }
     }
 
-    /// The bytes of a block, for a caller that is alone with the memory.
+    /// The bytes of a block, for a caller that uses the memory alone.
     ///
     /// # Panics
     ///
-    /// If there is no such block, or this process does not map it.
+    /// If there is no such block, or if this process does not map it.
     #[inline]
     pub fn bytes_mut(&mut self, block: u32) -> &mut [u8] {
         let first = self.first(block).expect("the block is mapped");
-        // SAFETY: as in `bytes`; `&mut self` makes the reference the only one in this process.
+        // SAFETY: the block stays mapped as long as `self` is borrowed; `&mut self` makes the
+        // reference the only one in this process.
         unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), self.block_len()) }
     }
 
-    /// Where a block begins. `None` if there is no such block, or this process does not map it.
+    /// The address of a block. `None` if there is no such block, or if this process does not map
+    /// it.
     #[inline]
     fn first(&self, block: u32) -> Option<NonNull<u8>> {
         let (from, within) = match block.checked_sub(self.private) {
@@ -453,8 +456,8 @@ impl Payload {
                 (arena, beyond & ((1 << self.arena_shift) - 1))
             }
         };
-        // SAFETY: private blocks lie in the area, and the blocks of an arena in its mapping,
-        // which has as many bytes as they.
+        // SAFETY: private blocks lie in the area, and the blocks of an arena in its mapping, which
+        // has room for all of them.
         Some(unsafe { from.add((within as usize) << self.shift) })
     }
 
@@ -464,12 +467,12 @@ impl Payload {
         block < self.private || self.first(block).is_some()
     }
 
-    /// Where some bytes of a block lie. `None` if there is no such block, or this process does not
-    /// map it. They stay mapped as long as `self` is borrowed: an arena's mapping is replaced only
-    /// when no block of it is in use.
+    /// The address of some bytes of a block. `None` if there is no such block, or if this process
+    /// does not map it. The bytes stay mapped as long as `self` is borrowed: an arena's mapping is
+    /// replaced only while none of its blocks is in use.
     ///
-    /// An address and no reference, because other processes may read and write the memory at the
-    /// same time: a peer, whose arena it is, and a process of the node that breaks the rules.
+    /// This is an address and not a reference, because other processes may access the memory at the
+    /// same time. These are the arena's peer, or a faulty process of the node.
     ///
     /// # Panics
     ///
@@ -478,11 +481,11 @@ impl Payload {
     pub(crate) fn part(&self, block: u32, within: usize, len: usize) -> Option<NonNull<u8>> {
         assert!(within <= self.block_len() && len <= self.block_len() - within);
         let first = self.first(block)?;
-        // SAFETY: the bytes lie in one block.
+        // SAFETY: `within` and `len` lie in one block, so the address stays in the same mapping.
         Some(unsafe { first.add(within) })
     }
 
-    /// The bytes of all blocks, for those who use some of them without the lease.
+    /// The bytes of all blocks, for threads that use some of them without the lease.
     pub(crate) fn share(&self) -> SharedBytes {
         SharedBytes::new(
             (self.area.first(), self.area.len()),
@@ -492,8 +495,8 @@ impl Payload {
         )
     }
 
-    /// Copies `len` bytes from one place to another; the two may be in one block. False, and
-    /// nothing copied, if this process does not map both.
+    /// Copies `len` bytes from one place to another; both may lie in one block. False, without any
+    /// change, if this process does not map both.
     ///
     /// # Panics
     ///
@@ -503,8 +506,8 @@ impl Payload {
         let (Some(from), Some(to)) = (start(from), start(to)) else {
             return false;
         };
-        // SAFETY: both lie in blocks, which are mapped and borrowed mutably; the first way is
-        // taken for such as do not overlap.
+        // SAFETY: both places lie in mapped blocks, borrowed mutably. The first branch is taken
+        // only if they do not overlap.
         unsafe {
             if from.addr().abs_diff(to.addr()) >= len {
                 crate::copy::copy(from, to, len);
@@ -533,9 +536,9 @@ impl Payload {
         self.private
     }
 
-    /// After somebody died in the middle of a change: makes all blocks free that were, and a
-    /// chain of those that are in nobody's queue. `owned` says of each block whether it is in
-    /// one; see [`ByteQueue::claim_blocks`](crate::ByteQueue::claim_blocks). Takes time in
+    /// Repairs the memory after a process died in the middle of a change. Keeps all blocks that are
+    /// marked in `owned`, and frees those that were free. Returns a chain of the blocks in no
+    /// queue; see [`ByteQueue::claim_blocks`](crate::ByteQueue::claim_blocks). Takes time in
     /// proportion to the most blocks that were ever in use.
     pub fn mend(&mut self, owned: &[bool]) -> Chain {
         let mut stray = Chain::default();
@@ -589,7 +592,7 @@ impl Payload {
         }
     }
 
-    /// A bound of the numbers of all blocks that were ever in use.
+    /// An upper bound of the numbers of all blocks that were ever in use.
     pub(crate) fn touched(&self) -> usize {
         let ends = (0..self.heads.len()).filter(|&place| self.touched_of(place) > 0);
         ends.map(|place| (self.span(place).0 + self.touched_of(place)) as usize)
@@ -603,14 +606,14 @@ impl Payload {
         self.links.len() as u32
     }
 
-    /// Leaves the lists of free blocks as no change that is finished does.
+    /// Leaves the lists of free blocks in a state that no complete change leaves.
     #[cfg(test)]
     pub(crate) fn disturb(&mut self) {
         let head = &mut self.heads[0];
         (head.free, head.used, head.retired_last, head.retired) = (head.touched, 7, 1, 5);
     }
 
-    /// Where the blocks lie, for telling others.
+    /// The area of the blocks, for other processes.
     pub fn area(&self) -> PayloadArea {
         PayloadArea {
             first: self.area.as_ptr().addr(),
@@ -627,7 +630,8 @@ impl Payload {
 
     #[inline]
     pub(crate) fn is_used(&self, block: u32) -> bool {
-        // Blocks never touched have the link of a block in use, 0, but no index below `touched`.
+        // Untouched blocks have the link of a block in use, 0, but their index is not below
+        // `touched`.
         let place = self.place_of(block);
         let touched = self.heads.get(place).map_or(0, |head| head.touched);
         block.wrapping_sub(self.span(place).0) < touched
@@ -638,7 +642,7 @@ impl Payload {
     }
 }
 
-/// Most bytes of an arena. More would be mapped than a peer's connections use; what finds no
+/// Most bytes of an arena. A longer one would map more than a peer's connections use. Data without
 /// room there is copied.
 pub const MAX_ARENA: u32 = 32 << 20;
 
@@ -661,7 +665,7 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// Blocks that are linked to each other, each + 1; 0 if there are none.
+/// A chain of blocks, each + 1; 0 if there are none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chain {
     pub(crate) first: u32,
@@ -669,8 +673,8 @@ pub struct Chain {
     pub(crate) blocks: u32,
 }
 
-/// Where the blocks of a [`Payload`] lie in its region: what makes a reference
-/// out of an address, for readers that map the region elsewhere.
+/// The area of a [`Payload`]'s blocks in its region. It turns an address into a reference for
+/// readers that map the region elsewhere.
 #[derive(Debug, Clone)]
 pub struct PayloadArea {
     region: Arc<Region>,
@@ -681,9 +685,8 @@ pub struct PayloadArea {
 }
 
 impl PayloadArea {
-    /// How far from the start of the *region* the `len` bytes at `address` lie;
-    /// `None` unless all of them lie in payload memory. The other side finds them
-    /// with [`Region::gather`].
+    /// The offset of the `len` bytes at `address` from the start of the *region*. `None` unless all
+    /// of them lie in payload memory. The other side finds them with [`Region::gather`].
     #[inline]
     pub fn offset_of(&self, address: *const u8, len: usize) -> Option<u64> {
         let inside = address.addr().wrapping_sub(self.first);
@@ -691,7 +694,7 @@ impl PayloadArea {
         fits.then(|| (self.offset + inside) as u64)
     }
 
-    /// The region the blocks lie in.
+    /// The region of the blocks.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }

@@ -1,7 +1,7 @@
-//! Telling the processor what will be read soon.
+//! Prefetches memory into the caches.
 
-/// Fetches the cache line that a value begins on, and waits for nothing: those who look
-/// several values up fetch all of them first, and the ways to memory overlap.
+/// Fetches the cache line at the beginning of a value, without waiting. A caller that looks up
+/// several values fetches all of them first, so that the memory accesses overlap.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     prefetch_line(core::ptr::from_ref(value).cast());
@@ -12,14 +12,14 @@ fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint; it faults at no address.
+        // SAFETY: a prefetch is a hint; it faults at no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
 }
 
-/// Fetches all cache lines that a value lies on.
+/// Fetches all cache lines of a value.
 #[inline(always)]
 pub fn prefetch_all<T>(value: &T) {
     const LINE: usize = 64;

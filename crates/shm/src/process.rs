@@ -1,15 +1,14 @@
-//! Which process this is: what tells a forked child from its parent.
+//! The identity of this process, which distinguishes a forked child from its parent.
 //!
-//! A child has a copy of everything in its parent's memory, as it was at that
-//! moment, locks and values that another thread was about to change included. A
-//! [`PerProcess`] value is not used by a child, which makes one of its own instead.
+//! A child has a copy of its parent's whole memory at the time of the fork. That includes locks,
+//! and values that another thread was about to change. A child does not use a [`PerProcess`] value
+//! of its parent, and makes its own instead.
 //!
-//! The kernel clears one page in every child (`MADV_WIPEONFORK`), however it was
-//! forked; to look whether it did costs one load. A parent is told by the C
-//! library that it forked ([`Process::forks`]), which a fork that goes past the
-//! library does not.
+//! The kernel clears one page in every child (`MADV_WIPEONFORK`), however it was forked; the check
+//! costs one load. The C library tells a parent that it forked ([`Process::forks`]), except for
+//! forks by a bare system call.
 //!
-//! What a program that is started is to inherit is here too.
+//! This file also prepares the state that started programs inherit.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -22,11 +21,11 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::inheritance::{self, Change};
 
-/// The word that a child finds 0. Null until the first [`Process::this`].
+/// The word that is 0 in a new child. Null until the first [`Process::this`].
 static NUMBER: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// The greatest number given so far. A child goes on with a copy, so that no two
-/// processes of which one descends from the other have the same number.
+/// The greatest number given so far. A child continues with a copy, so that a process never has the
+/// number of one of its ancestors.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -38,7 +37,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Begins to tell this process from its children.
+    /// Begins to distinguish this process from its children.
     ///
     /// # Errors
     ///
@@ -49,12 +48,12 @@ impl Process {
             number = NonNull::new(begin()?);
         }
         let number = number.ok_or(Errno::NOMEM)?;
-        // SAFETY: the word lies in a page that is never unmapped once published.
+        // SAFETY: the pointer is null, or leads to a page that is never unmapped once published.
         let number = unsafe { number.as_ref() };
         Ok(Process { number })
     }
 
-    /// Tells this process from those that it descends from.
+    /// The number that distinguishes this process from its ancestors.
     #[inline]
     pub fn number(self) -> u32 {
         match self.number.load(Relaxed) {
@@ -72,83 +71,85 @@ impl Process {
         }
     }
 
-    /// Changes whenever this process forks, and at its own beginning: what was made
-    /// while it had its present value is in no other process's memory. Forks by a bare
-    /// system call have to be [noted](note_fork).
+    /// Changes whenever this process forks, and at its start. A value made while it had its present
+    /// value is in no other process's memory. Call [`note_fork`] for forks by a bare system call.
     #[inline]
     pub fn forks(self) -> u32 {
         FORKS.load(Acquire)
     }
 }
 
-/// Makes a program that is to be started inherit no descriptors but the standard ones, of
-/// whatever this process has itself inherited. Before Linux 5.11 it inherits them.
+/// Lets the program of `command` inherit only the standard descriptors of this process. Before
+/// Linux 5.11 it inherits the others as well.
 pub fn inherit_nothing(command: &mut Command) {
     let close_on_exec = || {
         let flags = libc::CLOSE_RANGE_CLOEXEC;
-        // SAFETY: no descriptor is closed before the new program begins, which has no
-        // others than it is told of.
+        // SAFETY: the call closes descriptors only at `exec`, and the new program uses only those
+        // that it is told of.
         unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, flags) };
         Ok(())
     };
-    // SAFETY: between fork and exec it only makes a system call.
+    // SAFETY: between fork and exec the closure only makes a system call, which is safe there.
     unsafe { command.pre_exec(close_on_exec) };
 }
 
-/// Makes a program that is to be started no child of this process: its parent, which is one, ends
-/// at once with status 0. An error of the program's start is heard as without.
+/// Starts the program of `command` without being its parent: the child forks again and ends at once
+/// with status 0. Errors of the program's start are reported as usual.
 pub fn begin_apart(command: &mut Command) {
     let fork = || {
-        // A system call, since handlers of forks may do what is not safe here. Without flags it
-        // is a fork, and the zeroes stand in any order of the other arguments.
-        // SAFETY: the child has a copy of this memory, in which it only begins the program.
+        // A system call, since fork handlers may do unsafe work here. Without flags it is a fork;
+        // the zeroes fit any order of the other arguments. SAFETY: the child has a copy of this
+        // memory, and only starts the program in it.
         match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
             -1 => Err(std::io::Error::last_os_error()),
             0 => Ok(()),
-            // SAFETY: the function ends this process, and runs nothing of it before.
+            // SAFETY: `_exit` ends this process without running any of its code before.
             _ => unsafe { libc::_exit(0) },
         }
     };
-    // SAFETY: between fork and exec it only makes a system call.
+    // SAFETY: between fork and exec the closure only makes a system call, which is safe there.
     unsafe { command.pre_exec(fork) };
 }
 
-/// Makes a program that is to be started begin with the signal mask that this thread has
-/// now, whatever it has then.
+/// Starts the program of `command` with the present signal mask of this thread, whatever its mask
+/// is then.
 pub fn inherit_signal_mask(command: &mut Command) {
-    // SAFETY: a set of signals is plain data, for which zeroes are a value.
+    // SAFETY: a set of signals is plain data, for which zeroes are valid.
     let mut mask = unsafe { core::mem::zeroed::<libc::sigset_t>() };
-    // SAFETY: the present mask is written to a variable of its type, and not changed.
+    // SAFETY: the kernel writes the present mask to a local variable of its type, and changes
+    // nothing.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &mut mask) };
     let restore = move || {
-        // SAFETY: the mask is one that a thread had.
+        // SAFETY: the mask is a valid one that a thread had, and outlives the call.
         match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) } {
             0 => Ok(()),
             errno => Err(std::io::Error::from_raw_os_error(errno)),
         }
     };
-    // SAFETY: between fork and exec it only makes a system call.
+    // SAFETY: between fork and exec the closure only makes a system call, which is safe there.
     unsafe { command.pre_exec(restore) };
 }
 
-/// Makes the word and asks to be told of forks.
+/// Maps the word and registers the fork handlers.
 #[cold]
 fn begin() -> Result<*mut AtomicU32, Errno> {
     let page = rustix::param::page_size();
-    // SAFETY: the kernel chooses an unused address for a new mapping.
+    // SAFETY: the kernel chooses an unused address for a new mapping, so no memory in use is
+    // affected.
     let made = unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         mm::mmap_anonymous(ptr::null_mut(), page, protection, MapFlags::PRIVATE)?
     };
     let release = |errno| {
-        // SAFETY: the page was mapped here and nobody else knows of it.
+        // SAFETY: the page was mapped here, and no other thread knows of it.
         let _ = unsafe { mm::munmap(made, page) };
         errno
     };
-    // SAFETY: the page is this function's; what a child finds there is zeroes, which
-    // are values of the word.
+    // SAFETY: this function owns the page. A child finds zeroes there, which are valid for the
+    // word.
     unsafe { mm::madvise(made, page, Advice::LinuxWipeOnFork) }.map_err(release)?;
-    // SAFETY: the handler only adds to an atomic, which may be done at any time.
+    // SAFETY: the handler only adds to an atomic, which is safe at any time and as long as the
+    // process lives.
     let refused = unsafe { libc::pthread_atfork(Some(count_fork), Some(count_fork), None) };
     if refused != 0 {
         return Err(release(Errno::from_raw_os_error(refused)));
@@ -156,7 +157,7 @@ fn begin() -> Result<*mut AtomicU32, Errno> {
     let made = made.cast::<AtomicU32>();
     match NUMBER.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
         Ok(_) => Ok(made),
-        // Another thread was faster; forks count twice now, which does no harm.
+        // Another thread was faster. Forks count twice now, which is harmless.
         Err(theirs) => {
             release(Errno::EXIST);
             Ok(theirs)
@@ -164,14 +165,14 @@ fn begin() -> Result<*mut AtomicU32, Errno> {
     }
 }
 
-/// Before a fork, so that the child finds it counted, and after it in the parent, for
-/// what another thread has made in between.
+/// Runs before a fork, so that the child finds it counted. Runs again after it in the parent, for
+/// values that another thread has made in between.
 extern "C" fn count_fork() {
     note_fork();
 }
 
-/// Counts a fork that goes past the C library, for [`Process::forks`]: to be called before it,
-/// and after it in the parent.
+/// Counts a fork by a bare system call, for [`Process::forks`]. Call it before the fork, and after
+/// it in the parent.
 pub fn note_fork() {
     FORKS.fetch_add(1, Release);
     if let Ok(process) = Process::this() {
@@ -179,14 +180,14 @@ pub fn note_fork() {
     }
 }
 
-/// A value of which every process has its own: a forked child does not find its
-/// parent's, and makes another one.
+/// A value that every process has separately: a forked child does not use its parent's, and makes
+/// another one.
 ///
-/// What the child has copies of is neither used nor dropped: another thread of the
-/// parent could have been in the middle of changing it.
+/// The child's copies are neither used nor dropped: another thread of the parent could have been in
+/// the middle of changing them.
 pub struct PerProcess<T> {
     process: Process,
-    /// Of the youngest process that has one; the others' are behind it. Never null.
+    /// The entry of the youngest process that has one; older ones follow. Never null.
     head: AtomicPtr<Entry<T>>,
 }
 
@@ -196,10 +197,10 @@ struct Entry<T> {
     older: *mut Entry<T>,
 }
 
-// SAFETY: the entries are shared like references to their values, and dropped by
-// whoever drops the whole, on whatever thread.
+// SAFETY: the entries are shared like references to their values. The thread that drops the whole
+// drops them.
 unsafe impl<T: Send + Sync> Send for PerProcess<T> {}
-// SAFETY: as above.
+// SAFETY: threads get shared references to the values only, and `T` is `Sync`.
 unsafe impl<T: Send + Sync> Sync for PerProcess<T> {}
 
 impl<T> PerProcess<T> {
@@ -219,21 +220,20 @@ impl<T> PerProcess<T> {
 
     #[inline]
     fn head(&self) -> &Entry<T> {
-        // SAFETY: entries live until `self` is dropped, and are not changed once
-        // they can be found.
+        // SAFETY: entries live until `self` is dropped, and do not change once they are published.
         unsafe { &*self.head.load(Acquire) }
     }
 
-    /// This process's value; `None` if it was forked since, and has none yet.
+    /// This process's value; `None` if the process was forked since, and has none yet.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         let head = self.head();
         (head.process == self.process.number()).then_some(&head.value)
     }
 
-    /// The value of the process that this one was forked from, as long as this one has
-    /// none, and unless a thread of that process was announcing a [`Change`] of something.
-    /// What is changed without that may be in any state that any thread has ever left it in.
+    /// The value of the parent process, as long as this one has none, and unless a thread of the
+    /// parent announced a [`Change`]. A value that changes without an announcement may be in any
+    /// earlier state.
     pub fn inherited(&self) -> Option<&T> {
         if !inheritance::is_whole() {
             return None;
@@ -242,7 +242,7 @@ impl<T> PerProcess<T> {
         (head.process != self.process.number()).then_some(&head.value)
     }
 
-    /// Gives this process a value. If another thread was faster, that one's is returned.
+    /// Gives this process a value. If another thread was faster, returns that thread's value.
     pub fn publish(&self, value: T) -> &T {
         let _change = Change::begin(self.process);
         let process = self.process.number();
@@ -252,12 +252,12 @@ impl<T> PerProcess<T> {
             value,
             older,
         }));
-        // Only this process's threads change it, and each only from what it inherited.
+        // Only threads of this process change it, and each only from the inherited value.
         let inherited = self.get().is_none();
         if inherited && self.head.compare_exchange(older, new, AcqRel, Acquire).is_ok() {
             return &self.head().value;
         }
-        // SAFETY: it was made above and nobody else has seen it.
+        // SAFETY: the box was made above, and no other thread has seen it.
         drop(unsafe { Box::from_raw(new) });
         &self.head().value
     }
@@ -268,12 +268,13 @@ impl<T> Drop for PerProcess<T> {
         let process = self.process.number();
         let mut next = *self.head.get_mut();
         while let Some(entry) = NonNull::new(next) {
-            // SAFETY: entries come from boxes, and nobody has references to them any
-            // more. Those of other processes are left alone.
+            // SAFETY: entries come from boxes, and no references to them are left. Entries of other
+            // processes stay.
             next = unsafe { entry.as_ref() }.older;
-            // SAFETY: as above.
+            // SAFETY: entries come from boxes, and no references to them are left.
             if unsafe { entry.as_ref() }.process == process {
-                // SAFETY: as above.
+                // SAFETY: the entry comes from a box of this process, and no reference to it is
+                // left.
                 drop(unsafe { Box::from_raw(entry.as_ptr()) });
             }
         }
@@ -286,24 +287,24 @@ pub(crate) mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// While nobody else here announces a change.
+    /// Excludes announced changes by other tests.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `child` returns in a forked child, as far as it fits an exit status.
+    /// The return value of `child` in a forked child, as an exit status.
     pub(crate) fn forked(child: impl FnOnce() -> u8) -> u8 {
         // SAFETY: the child uses atomics only and leaves at once.
         match unsafe { libc::fork() } {
             0 => {
                 let status = child();
-                // SAFETY: nothing of the parent's is run.
+                // SAFETY: `_exit` ends the child without running any of the parent's code.
                 unsafe { libc::_exit(status.into()) }
             }
             pid => {
                 let mut status = 0;
-                // SAFETY: the status is written to a variable of its type.
+                // SAFETY: the kernel writes the status to a local variable of its type.
                 assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
                 assert!(libc::WIFEXITED(status));
                 libc::WEXITSTATUS(status) as u8
@@ -320,7 +321,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_child_is_another_process_and_so_is_its_child() {
+    fn children_and_grandchildren_have_own_numbers() {
         let process = Process::this().unwrap();
         let number = process.number();
         assert_eq!(process.number(), number);
@@ -337,7 +338,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn forks_are_counted_on_both_sides() {
+    fn both_sides_count_forks() {
         let process = Process::this().unwrap();
         let before = process.forks();
         let status = forked(|| u8::from(process.forks() != before));
@@ -346,7 +347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_process_has_its_own_and_drops_no_other() {
+    fn each_process_drops_its_own_value_only() {
         let _alone = alone();
         let drops = AtomicUsize::new(0);
         let value = PerProcess::new(Process::this().unwrap(), Counted(&drops));
@@ -355,14 +356,14 @@ pub(crate) mod tests {
             assert!(value.get().is_none() && value.inherited().is_some());
             let own: *const _ = value.publish(Counted(&drops));
             assert!(ptr::eq(own, value.get().unwrap()) && value.inherited().is_none());
-            // One that comes late.
+            // This value comes too late.
             assert!(ptr::eq(own, value.publish(Counted(&drops))));
             let late = drops.load(Relaxed);
             drop(value);
             (late * 16 + drops.load(Relaxed)) as u8
         });
         assert_eq!(status, 0x12);
-        // The parent's was moved into the child's closure, which only the child ran.
+        // The parent's value was moved into the child's closure, which only the child ran.
         assert_eq!(drops.load(Relaxed), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! A region: one piece of memory that several processes can map.
 //!
-//! This file owns the mapping and the checks a descriptor from another process
-//! has to pass. It never looks at what lies in the memory.
+//! This file owns the mapping, and the checks of a descriptor from another process. It never reads
+//! the memory itself.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -15,14 +15,14 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::Gather;
 
-/// File system type of a memfd (`TMPFS_MAGIC`). Huge-page memfds have another:
-/// they can fault after having been mapped, so they are not accepted.
+/// File system type of a memfd (`TMPFS_MAGIC`). Huge-page memfds have another: they can fault after
+/// they were mapped, so this file rejects them.
 const TMPFS: u64 = 0x0102_1994;
 
 /// What a process may do with a region it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Look at memory another node writes. Its bytes come out as [`Gather`]s only.
+    /// Read memory that another node writes. Its bytes are accessible as [`Gather`]s only.
     ReadOnly,
     /// Share the memory with other processes of the same node.
     ReadWrite,
@@ -34,7 +34,7 @@ pub enum RegionError {
     /// A region of no bytes, or of more than the address space holds.
     #[error("a region cannot have {0} bytes")]
     Length(u64),
-    /// The memory that was handed over is longer than what it is said to hold.
+    /// The memory from another process is longer than its stated contents.
     #[error("the memory has {len} bytes, and {most} are the most it may have")]
     TooLong {
         /// Bytes of the memory.
@@ -50,25 +50,25 @@ pub enum RegionError {
     Map {
         /// Bytes of the mapping.
         len: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// The descriptor is no memory file, or one that may fault after it was mapped.
+    /// The descriptor is not a memory file, or it may fault after it was mapped.
     #[error("the descriptor is not a memfd")]
     NotMemory,
-    /// Whoever made the memory could still truncate it, which would kill its readers.
+    /// The maker could still truncate the memory, which would kill its readers.
     #[error("the memfd is not sealed against shrinking")]
     NotSealed,
     /// The region lies in this process only.
     #[error("the region is private to this process and has no descriptor")]
     Private,
-    /// A descriptor for reading only could not be made.
+    /// The system could not open a descriptor for reading only.
     #[error("cannot reopen the memory for reading: {0} (is /proc mounted?)")]
     Reopen(Errno),
-    /// The region was opened, or carved before: whoever made its state is not known.
+    /// The region was opened or carved before, so the maker of its state is unknown.
     #[error("the region was not created by this process, or carved before")]
     NotFresh,
-    /// This process has handles to what is in this mapping of it.
+    /// This process already has handles to this mapping.
     #[error("this process uses the mapping already")]
     InUse,
 }
@@ -83,31 +83,30 @@ pub struct Region {
     access: Access,
     /// Created here and not carved yet: still zero.
     fresh: bool,
-    /// The process that has handles to what is in this mapping: 0 if none has. A forked child
-    /// has its parent's mapping, but not its handles.
+    /// The process that has handles to this mapping; 0: none. A forked child has its parent's
+    /// mapping, but not its handles.
     user: AtomicU32,
 }
 
-// SAFETY: a region is an address range that stays mapped until it is dropped,
-// which is the same for every thread; nothing in it is accessed through `&Region`
-// but by raw copies out of memory that is mapped for reading only.
+// SAFETY: a region is an address range that stays mapped until it is dropped, the same for every
+// thread. `&Region` gives access only by raw copies out of memory that is mapped for reading only.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: `&Region` gives access only by raw copies out of memory that is mapped for reading only,
+// and stays mapped until it is dropped.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Makes memory of at least `len` bytes, rounded up to whole pages, that
-    /// other processes can map. Nobody can change its length any more.
-    /// `name` shows up in `/proc/PID/maps`.
+    /// Creates memory of at least `len` bytes, rounded up to whole pages, that other processes can
+    /// map. Its length is fixed. `name` appears in `/proc/PID/maps`.
     pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
         Self::create_memfd(name, len)
     }
 
-    /// Makes memory of at least `len` bytes, rounded up to whole pages, for this
-    /// process only.
+    /// Creates memory of at least `len` bytes, rounded up to whole pages, for this process only.
     pub fn private(len: usize) -> Result<Self, RegionError> {
         let len = round_up_to_page(len)?;
-        // SAFETY: the kernel chooses an unused address for a new mapping.
+        // SAFETY: the kernel chooses an unused address for a new mapping, so no memory in use is
+        // affected.
         let base = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
@@ -123,18 +122,17 @@ impl Region {
         })
     }
 
-    /// Maps memory that another process made and handed over as `fd`.
+    /// Maps memory that another process made and sent as `fd`.
     ///
-    /// Accepted is only a memfd that can never shrink, so that no access to the
-    /// mapping can fault, whatever the other process does. A memfd is sparse: memory of any
-    /// length costs the process that made it nothing. So memory of another node is opened with
-    /// [`Region::open_within`].
+    /// The descriptor must be a memfd that can never shrink. Then no access to the mapping can
+    /// fault, whatever the other process does. A memfd is sparse: its length costs the maker
+    /// nothing. Open memory of another node with [`Region::open_within`] therefore.
     pub fn open(fd: OwnedFd, access: Access) -> Result<Self, RegionError> {
         Self::open_within(fd, access, isize::MAX as u64)
     }
 
-    /// Maps memory that another process made, if it has at most `most` bytes, rounded up to
-    /// whole pages. Longer memory is refused before it takes any of the address space.
+    /// Maps memory that another process made, if it has at most `most` bytes, rounded up to whole
+    /// pages. Longer memory is refused before it takes any address space.
     pub fn open_within(fd: OwnedFd, access: Access, most: u64) -> Result<Self, RegionError> {
         let size = sealed_len(&fd)?;
         let len = usize::try_from(size)
@@ -160,9 +158,8 @@ impl Region {
         })
     }
 
-    /// Maps `len` bytes of a file or device from `offset` on, where a page begins, for reading
-    /// and writing, whatever
-    /// others can do to it: should it be truncated, accesses beyond its end are fatal.
+    /// Maps `len` bytes of a file or device for reading and writing, from `offset` on, a multiple
+    /// of the page size. If another process truncates the file, accesses beyond its end are fatal.
     pub(crate) fn over(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, RegionError> {
         let base = map_shared(&fd, offset, len, Access::ReadWrite)?;
         Ok(Self {
@@ -201,7 +198,7 @@ impl Region {
         self.len == 0
     }
 
-    /// What this process may do with the memory.
+    /// The access of this process to the memory.
     #[inline]
     pub fn access(&self) -> Access {
         self.access
@@ -212,24 +209,22 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// A descriptor of the same memory that can be mapped for reading only, for
-    /// other nodes. Other users cannot turn it into a writable one; a process of
-    /// the same user can.
+    /// A descriptor of the same memory for other nodes, which can be mapped for reading only. Other
+    /// users cannot turn it into a writable one; a process of the same user can.
     pub fn read_only_fd(&self) -> Result<OwnedFd, RegionError> {
         let fd = self.fd.as_ref().ok_or(RegionError::Private)?;
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
         fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(RegionError::Reopen)
     }
 
-    /// First address of the mapping. Only for turning an address inside into an offset.
+    /// First address of the mapping. Use it only to turn an address inside into an offset.
     #[inline]
     pub fn base(&self) -> *const u8 {
         self.base.as_ptr()
     }
 
-    /// The `len` bytes at `offset` of memory that another node writes, for
-    /// copying out. `None` if they do not all lie in the region, or if the region
-    /// is writable here: then its handles are the way to its bytes.
+    /// The `len` bytes at `offset` of memory that another node writes, for copies. `None` if they
+    /// do not all lie in the region, or if the region is writable here; use its handles then.
     #[inline]
     pub fn gather(&self, offset: u64, len: u64) -> Option<Gather<'_>> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len as u64);
@@ -237,14 +232,14 @@ impl Region {
             return None;
         }
         let mut gather = Gather::EMPTY;
-        // SAFETY: the bytes lie in the mapping, which lives as long as `self`; being
-        // mapped for reading only, no Rust reference to them can be mutable.
+        // SAFETY: the bytes lie in the mapping, which lives as long as `self`. The mapping is for
+        // reading only, so no Rust reference to it can be mutable.
         unsafe { gather.push_raw(self.base.as_ptr().add(offset as usize), len as usize) };
         Some(gather)
     }
 
-    /// Makes the pages of a piece of the region present, so that the first use of
-    /// each costs no page fault. Harmless if the kernel does not know how.
+    /// Makes the pages of a part of the region present, so that their first use costs no page
+    /// fault. Has no effect if the kernel does not support it.
     pub fn populate(&self, offset: usize, len: usize) {
         let advice = match self.access {
             Access::ReadOnly => Advice::LinuxPopulateRead,
@@ -253,14 +248,14 @@ impl Region {
         self.advise(offset, len, advice);
     }
 
-    /// Asks for huge pages in a piece of the region. A hint: commonly refused for
-    /// shared memory.
+    /// Asks for huge pages in a part of the region. A hint: the kernel often refuses it for shared
+    /// memory.
     pub(crate) fn prefer_huge_pages(&self, offset: usize, len: usize) {
         self.advise(offset, len, Advice::LinuxHugepage);
     }
 
-    /// Gives the pages of a piece of the region back: its bytes are zero when next read. False if
-    /// the system refuses, as it does for memory without a file.
+    /// Returns the pages of a part of the region to the system: its bytes are zero at the next
+    /// read. False if the system refuses, as for memory without a file.
     pub(crate) fn discard(&self, offset: usize, len: usize) -> bool {
         let page = rustix::param::page_size();
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
@@ -268,8 +263,8 @@ impl Region {
         if !inside || self.access != Access::ReadWrite || start >= end {
             return false;
         }
-        // SAFETY: the range lies in this region's mapping; that its bytes change is the caller's
-        // intent, and any bytes are bytes.
+        // SAFETY: the range lies in this region's mapping. The caller intends the change of its
+        // bytes, and all byte values are valid.
         let done = unsafe {
             let first = self.base.as_ptr().add(start).cast();
             mm::madvise(first, end - start, Advice::LinuxRemove)
@@ -282,13 +277,13 @@ impl Region {
         let start = (offset / page * page).min(self.len);
         let end = offset.saturating_add(len).min(self.len);
         if start < end {
-            // SAFETY: the range lies in this region's mapping, and the kinds of
-            // advice given here change no content.
+            // SAFETY: the range lies in this region's mapping, and the kinds of advice used here
+            // change no content.
             let _ = unsafe { mm::madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
         }
     }
 
-    /// Lets go of the descriptor; the memory stays mapped.
+    /// Closes the descriptor; the memory stays mapped.
     pub fn close_fd(&mut self) {
         self.fd = None;
     }
@@ -302,12 +297,12 @@ impl Region {
         self.base
     }
 
-    /// Whether the memory is still zero; from now on it is not.
+    /// Returns whether the memory is still zero, and marks it as used.
     pub(crate) fn take_fresh(&mut self) -> bool {
         core::mem::take(&mut self.fresh)
     }
 
-    /// Whether this process has had no handles to what is in this mapping; from now on it has.
+    /// Returns whether this process has had no handles to this mapping, and marks it as used.
     pub(crate) fn take_use(&self) -> bool {
         let process = std::process::id();
         self.user.swap(process, Relaxed) != process
@@ -316,8 +311,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of the mapping made in the constructor;
-        // handles hold the region in an `Arc`, so none of them is left.
+        // SAFETY: base and len are those of the mapping made in the constructor. Handles hold the
+        // region in an `Arc`, so none of them is left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -331,11 +326,12 @@ impl fmt::Debug for Region {
     }
 }
 
-/// Makes a memory file of `len` bytes, whose length is sealed.
+/// Creates a memory file of `len` bytes, whose length is sealed.
 pub(crate) fn sealed_memfd(name: &str, len: u64) -> Result<OwnedFd, RegionError> {
     let fd = memfd(name).map_err(RegionError::Create)?;
     fs::ftruncate(&fd, len).map_err(RegionError::Create)?;
-    // Another user cannot reopen the memory with more rights than the descriptor it was given.
+    // With this mode, another user cannot reopen the memory with more rights than the given
+    // descriptor has.
     fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(RegionError::Create)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     fs::fcntl_add_seals(&fd, seals).map_err(RegionError::Create)?;
@@ -358,7 +354,7 @@ pub(crate) fn sealed_len(fd: &OwnedFd) -> Result<u64, RegionError> {
 fn memfd(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3 the flag is unknown; nothing here depends on it.
+        // Before Linux 6.3 the flag is unknown; this code does not depend on it.
         Err(Errno::INVAL) => fs::memfd_create(name, flags),
         made => made,
     }
@@ -369,7 +365,8 @@ fn map_shared(fd: &OwnedFd, offset: u64, len: usize, access: Access) -> Result<N
         Access::ReadOnly => ProtFlags::READ,
         Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
-    // SAFETY: the kernel chooses an unused address for a new mapping.
+    // SAFETY: the kernel chooses an unused address for a new mapping, so no memory in use is
+    // affected.
     let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, offset) };
     base.map(non_null)
         .map_err(|errno| RegionError::Map { len, errno })

@@ -1,6 +1,6 @@
-//! Comparing many small numbers with one.
+//! Compares many small numbers with one.
 
-/// Which of twelve numbers are the wanted one, as bits: the first one's is the lowest.
+/// The positions of `wanted` among twelve numbers, as bits: the first one's is the lowest.
 #[inline(always)]
 pub fn equal(numbers: &[u16; 12], wanted: u16) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -9,7 +9,8 @@ pub fn equal(numbers: &[u16; 12], wanted: u16) -> u32 {
             _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set_epi16, _mm_set1_epi16,
         };
         let [a, b, c, d, e, f, g, h, i, j, k, l] = numbers.map(|number| number as i16);
-        // SAFETY: every processor of this architecture has SSE2, and these touch no memory.
+        // SAFETY: every processor of this architecture has SSE2. These instructions touch no memory
+        // but `numbers`.
         let found = unsafe {
             let wanted = _mm_set1_epi16(wanted as i16);
             let some = _mm_cmpeq_epi16(_mm_set_epi16(h, g, f, e, d, c, b, a), wanted);
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_has_its_bit() {
+    fn each_number_sets_its_bit() {
         let mut numbers = [1, 0x8000, 0xffff, 0x7fff, 0, 1, 0x100, 0x0100, 0x80, 2, 3, 0xffff];
         for wanted in [0, 1, 2, 3, 0x80, 0x100, 0x7fff, 0x8000, 0x8001, 0xffff] {
             for _ in 0..numbers.len() {

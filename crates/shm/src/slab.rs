@@ -1,4 +1,4 @@
-//! Values that come and go, addressed by index.
+//! Values that are inserted and removed, addressed by index.
 
 use core::fmt;
 use core::ops::{Index, IndexMut};
@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::carve::{Carver, OutOfMemory};
 use crate::{Plain, Table};
 
-/// State of a slot that holds a value. Any other state is that of a free slot:
-/// the next free one's index + 1, or 0 at the end of the list.
+/// State of a slot that holds a value. Any other state means a free slot: the next free one's index
+/// + 1, or 0 at the end of the list.
 const LIVE: u32 = u32::MAX;
 
 /// All zero is an empty slab, so that fresh memory needs no initialisation.
@@ -27,9 +27,9 @@ struct Head {
     reserved: u32,
 }
 
-/// Up to a fixed number of values; inserting and removing take constant time.
+/// Holds up to a fixed number of values; inserting and removing take constant time.
 ///
-/// Slots that were never used cost no memory.
+/// Unused slots cost no memory.
 pub struct Slab<T> {
     head: Table<Head>,
     states: Table<u32>,
@@ -52,13 +52,13 @@ impl<T: Plain> Slab<T> {
         Ok(Self { head, states, slots })
     }
 
-    /// Puts `value` into a free slot and returns its index; `None` if all are taken.
+    /// Puts `value` into a free slot and returns its index. `None` if all are in use.
     #[inline]
     pub fn insert(&mut self, value: T) -> Option<u32> {
         let head = &mut self.head[0];
         let index = if head.free != 0 {
             let index = head.free - 1;
-            // What the list says is checked, not trusted: a slot in use is never given out.
+            // The list is checked, not trusted: a slot in use is never given out.
             let state = self
                 .states
                 .get(index as usize)
@@ -76,13 +76,13 @@ impl<T: Plain> Slab<T> {
         };
         head.len = head.len.wrapping_add(1);
         self.slots[index as usize] = value;
-        // Who is killed leaves a value whole, or not there.
+        // A killed process thereby leaves a complete value or none.
         compiler_fence(Release);
         self.states[index as usize] = LIVE;
         Some(index)
     }
 
-    /// Frees the slot. False, and nothing done, if it holds no value.
+    /// Frees the slot. False, without any change, if it holds no value.
     #[inline]
     pub fn remove(&mut self, index: u32) -> bool {
         if !self.is_live(index) {
@@ -121,16 +121,17 @@ impl<T: Plain> Slab<T> {
         self.states.get(index as usize) == Some(&LIVE)
     }
 
-    /// What lies at `index`, if that is in range: a value, or what a removed one has left. For
-    /// those who tell which by what they find, and are spared a look at the slot's state.
+    /// The contents of the slot at `index`, if that is in range: a value, or the remains of a
+    /// removed one. Callers that can distinguish the two by the contents save a read of the slot's
+    /// state.
     #[inline]
     pub fn peek(&self, index: u32) -> Option<&T> {
         self.slots.get(index as usize)
     }
 
-    /// After somebody died in the middle of a change: keeps the values that `keep` says, and
-    /// makes all other slots free ones. Takes time in proportion to the most values there
-    /// ever were.
+    /// Repairs the slab after a process died in the middle of a change. Keeps the values for which
+    /// `keep` returns true, and frees all other slots. Takes time in proportion to the most values
+    /// there ever were.
     pub fn mend(&mut self, mut keep: impl FnMut(u32, &T) -> bool) {
         let touched = (self.head[0].touched as usize).min(self.slots.len());
         let (mut free, mut len) = (0, 0);
@@ -146,14 +147,14 @@ impl<T: Plain> Slab<T> {
         (head.free, head.len) = (free, len);
     }
 
-    /// Leaves the head as no change that is finished does.
+    /// Leaves the head in a state that no complete change leaves.
     #[cfg(test)]
     pub(crate) fn disturb(&mut self) {
         let head = &mut self.head[0];
         (head.free, head.len) = (head.touched, 77);
     }
 
-    /// Slots that ever held a value: the first so many.
+    /// The number of slots that ever held a value; they come first.
     pub fn touched(&self) -> u32 {
         self.head[0].touched.min(self.slots.len() as u32)
     }
@@ -176,8 +177,8 @@ impl<T: Plain> Slab<T> {
         self.slots.len() as u32
     }
 
-    /// All values with their indices, in the order of these. Takes time in
-    /// proportion to the most values there ever were.
+    /// All values with their indices, in ascending order. Takes time in proportion to the most
+    /// values there ever were.
     pub fn iter_live(&self) -> impl Iterator<Item = (u32, &T)> {
         let touched = (self.head[0].touched as usize).min(self.slots.len());
         let pairs = self.states[..touched].iter().zip(&self.slots[..touched]).zip(0..);
@@ -187,8 +188,7 @@ impl<T: Plain> Slab<T> {
     }
 }
 
-/// Bounds-checked against the capacity only: the slot of an index that is known
-/// to be live is reached without a look at its state.
+/// Checks the index against the capacity only: access to a live slot needs no read of its state.
 impl<T: Plain> Index<u32> for Slab<T> {
     type Output = T;
 

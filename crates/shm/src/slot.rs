@@ -1,9 +1,9 @@
 //! A place for a value that threads use while others replace it.
 //!
-//! Whoever uses the value counts itself in the word that says where it is, so that neither
-//! using nor replacing it costs more the more threads there are. Whoever replaces it finds
-//! in the same word how many still use the former one: they are counted down where that
-//! lies, and the last one frees it. Nobody waits for anybody.
+//! A user of the value counts itself in the word with the value's address. Neither use nor
+//! replacement therefore costs more with more threads. A thread that replaces the value finds in
+//! the same word how many still use the former one. Those users count themselves down in the former
+//! value's node, and the last one frees it. No thread waits for another.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,19 +14,19 @@ use std::sync::Arc;
 
 use crate::futex::AtomicU64;
 
-/// Bits of the word for an address: those of a program's memory are below 2⁴⁸. While nobody uses
-/// the value, the word is its address as it is, which those find who look for leaks.
+/// Bits of the word for an address: a program's memory lies below 2⁴⁸. Without users, the word is
+/// the plain address, which leak checkers find.
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = ONE - 1;
 
-/// One use. All bits from this one on count them.
+/// One use. All bits from this one on count uses.
 const ONE: u64 = 1 << ADDRESS_BITS;
 
 /// A value in a place.
 struct Node<T> {
     value: Arc<T>,
-    /// Once it was replaced: how many still use it. Before: minus those that have ceased to
-    /// since, while who replaces it is about to say how many there were.
+    /// After the replacement: the number of remaining users. Before it: minus the number of users
+    /// that have ended since the exchange, until the replacing thread adds their number.
     users: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ pub struct Slot<T> {
     _value: PhantomData<Arc<T>>,
 }
 
-/// The value of a [`Slot`], as long as it is used: the value stays, whether the slot keeps it or not.
+/// The value of a [`Slot`] while it is used. The value stays, whether the slot keeps it or not.
 pub struct Used<'a, T> {
     slot: &'a Slot<T>,
     node: NonNull<Node<T>>,
@@ -64,22 +64,22 @@ fn word_of<T>(node: NonNull<Node<T>>) -> u64 {
     address
 }
 
-/// So many more use a node that was replaced, or fewer, if it is less than 0. Frees it if that makes none.
+/// Adds `more`, possibly negative, to the users of a replaced node. Frees the node if none is left.
 ///
 /// # Safety
 ///
-/// The caller is one of those who are counted, or has replaced the node and not said so yet.
+/// The caller is one of the counted users, or has replaced the node and not added its users yet.
 unsafe fn count<T>(node: NonNull<Node<T>>, more: i64) {
-    // SAFETY: the caller is, or has, what keeps it.
+    // SAFETY: the caller is a counted user or the replacing thread, so the node lives.
     let before = unsafe { node.as_ref() }.users.fetch_add(more as u64, AcqRel);
     if before.wrapping_add(more as u64) == 0 {
-        // SAFETY: it was made by `Box`, is in no slot, and nobody is left who uses it.
+        // SAFETY: `Box` has made the node, it is in no slot, and no user is left.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 }
 
 impl<T> Slot<T> {
-    /// A place where nothing is.
+    /// An empty slot.
     #[cfg(not(loom))]
     pub const fn new() -> Slot<T> {
         Slot {
@@ -88,7 +88,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// The same, for the model.
+    /// An empty slot, for the model.
     #[cfg(loom)]
     pub fn new() -> Slot<T> {
         Slot {
@@ -97,14 +97,14 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Uses what is there.
+    /// Uses the present value.
     #[inline]
     pub fn get(&self) -> Option<Used<'_, T>> {
         let mut word = self.word.load(Relaxed);
         loop {
             let node = node_of(word)?;
             if word >= !ADDRESS {
-                // As many threads use it as can be counted; soon they are fewer.
+                // The count of users is full; soon there will be fewer.
                 core::hint::spin_loop();
                 word = self.word.load(Relaxed);
                 continue;
@@ -119,19 +119,19 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Puts another value there, or none, and gives the former one.
+    /// Stores another value, or none, and returns the former one.
     pub fn replace(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
         let word = value.map_or(0, |value| {
             let users = AtomicU64::new(0);
             let node = Box::into_raw(Box::new(Node { value, users }));
-            // `Box` gives no null pointer.
+            // `Box` returns no null pointer.
             NonNull::new(node).map_or(0, word_of)
         });
         let former = self.word.swap(word, AcqRel);
         let node = node_of::<T>(former)?;
-        // SAFETY: it stays until those who use it were counted, which is below.
+        // SAFETY: the node lives until its users are counted, which happens below.
         let value = Arc::clone(unsafe { &node.as_ref().value });
-        // SAFETY: this thread has replaced it.
+        // SAFETY: this thread has replaced the node and not added its users yet.
         unsafe { count(node, (former >> ADDRESS_BITS) as i64) };
         Some(value)
     }
@@ -156,9 +156,9 @@ impl<T> fmt::Debug for Slot<T> {
 }
 
 impl<T> Used<'_, T> {
-    /// The value, for longer.
+    /// The value with a reference count of its own, for longer use.
     pub fn share(&self) -> Arc<T> {
-        // SAFETY: it is used.
+        // SAFETY: this use keeps the node alive.
         Arc::clone(unsafe { &self.node.as_ref().value })
     }
 }
@@ -168,7 +168,7 @@ impl<T> Deref for Used<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: it is used.
+        // SAFETY: this use keeps the node alive as long as `self`.
         unsafe { &self.node.as_ref().value }
     }
 }
@@ -189,7 +189,8 @@ impl<T> Drop for Used<'_, T> {
                 Err(other) => word = other,
             }
         }
-        // SAFETY: it was replaced while this was one of those who use it.
+        // SAFETY: the node was replaced while this use was counted, so it lives until the count
+        // drops here.
         unsafe { count(self.node, -1) };
     }
 }
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_lives_as_long_as_it_is_used() {
+    fn value_lives_while_used() {
         let slot = Slot::new();
         assert!(slot.get().is_none());
         let first = Arc::new(1);
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&first), 1);
     }
 
-    /// Under the real scheduler.
+    /// Runs under the real scheduler.
     #[test]
     fn threads_use_and_replace_values() {
         const ROUNDS: usize = if cfg!(miri) { 50 } else { 20_000 };
@@ -268,7 +269,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// Says when it is dropped.
+    /// Records its drop.
     struct Canary(Arc<AtomicBool>);
 
     impl Drop for Canary {
@@ -289,7 +290,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn values_are_dropped_once_and_not_while_they_are_used() {
+    fn values_are_dropped_once_and_after_use() {
         loom::model(|| {
             let slot = Arc::new(Slot::new());
             let (first, one) = canary();
@@ -312,7 +313,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn two_may_replace_at_once() {
+    fn two_threads_may_replace_at_once() {
         loom::model(|| {
             let slot = Arc::new(Slot::new());
             let (first, one) = canary();

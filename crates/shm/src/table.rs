@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::carve::{Carver, OutOfMemory, PIECE_ALIGN, piece_bytes};
 use crate::{Plain, Region};
 
-/// A slice of a region. Fresh ones are all zeroes, in pages not yet touched.
+/// A slice of a region. A fresh one is all zeroes, in pages not yet touched.
 pub struct Table<T> {
     first: NonNull<T>,
     len: usize,
@@ -17,10 +17,11 @@ pub struct Table<T> {
     _values: PhantomData<T>,
 }
 
-// SAFETY: a table owns its values like a `Box<[T]>` does: the carver gives each
-// piece out once, and whoever attaches to another's state vouches for being alone.
+// SAFETY: a table owns its values as a `Box<[T]>` does. The carver gives out each piece once, and a
+// caller that attaches to existing state guarantees exclusive use.
 unsafe impl<T: Send> Send for Table<T> {}
-// SAFETY: as above; a shared table gives out shared references only.
+// SAFETY: a table owns its values as a `Box<[T]>` does; a shared table gives out shared references
+// only.
 unsafe impl<T: Sync> Sync for Table<T> {}
 
 impl<T: Plain> Table<T> {
@@ -33,7 +34,7 @@ impl<T: Plain> Table<T> {
         Ok(Self::carve_aligned(carver, len, PIECE_ALIGN)?.0)
     }
 
-    /// A table at a multiple of `align` bytes from the region's start, and where that is.
+    /// A table at a multiple of `align` bytes from the region's start, and its offset.
     pub(crate) fn carve_aligned(
         carver: &mut Carver,
         len: usize,
@@ -55,7 +56,7 @@ impl<T: Plain> Table<T> {
         Arc::clone(&self.region)
     }
 
-    /// Where the values begin, for those who share some of them with others.
+    /// The address of the values, for callers that share some of them with other threads.
     pub(crate) fn first(&self) -> NonNull<T> {
         self.first
     }
@@ -66,9 +67,9 @@ impl<T> Deref for Table<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: the piece lies in the mapping this table keeps alive, is aligned,
-        // holds `len` values of a type for which all bits are valid, and is this
-        // table's alone.
+        // SAFETY: the piece lies in the mapping that this table keeps alive, is aligned, and
+        // belongs to this table alone. It holds `len` values of a type for which all bits are
+        // valid.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -76,7 +77,8 @@ impl<T> Deref for Table<T> {
 impl<T> DerefMut for Table<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; `&mut self` makes the reference the only one.
+        // SAFETY: the piece lies in the mapping that this table keeps alive, and holds `len` valid
+        // values; `&mut self` makes the reference the only one.
         unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
 }

@@ -1,19 +1,19 @@
-//! Code for the vectors that the processor has.
+//! Code for the vector instructions of the processor.
 //!
-//! Toehold is compiled for every processor of its architecture. What gains much from wide
-//! vectors is compiled for those as well, and chosen when it runs.
+//! Toehold is compiled for every processor of its architecture. Code that gains much from wide
+//! vectors is also compiled for those, and selected at run time.
 
-/// Plain code in which a compiler sees vectors: loops over arrays.
+/// Plain code that a compiler can vectorise: loops over arrays.
 pub trait Vectors {
-    /// What comes of it.
+    /// The result.
     type Output;
 
-    /// Does it. This and all that it calls must be inlined (`#[inline(always)]`), or is
-    /// compiled for the least of processors after all.
+    /// Runs the code. This function and all that it calls must be inlined (`#[inline(always)]`), or
+    /// the compiler uses the least processor's instructions after all.
     fn run(self) -> Self::Output;
 }
 
-/// Does some work in code that was compiled for the widest vectors there are.
+/// Runs `work` in code that was compiled for the widest available vectors.
 #[inline]
 pub fn with_vectors<W: Vectors>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -25,11 +25,11 @@ pub fn with_vectors<W: Vectors>(work: W) -> W::Output {
             && std::is_x86_feature_detected!("bmi1")
             && std::is_x86_feature_detected!("bmi2")
         {
-            // SAFETY: the processor has them all.
+            // SAFETY: the processor has all of these features, as checked above.
             return unsafe { with_avx512(work) };
         }
         if std::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has it.
+            // SAFETY: the processor has this feature, as checked above.
             return unsafe { with_avx2(work) };
         }
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_the_same_with_vectors() {
+    fn vectors_do_not_change_result() {
         let numbers = std::array::from_fn(|n| n as u64);
         assert_eq!(with_vectors(Turned(numbers)), Turned(numbers).run());
     }

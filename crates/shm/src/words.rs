@@ -1,7 +1,7 @@
 //! Single words in a region that all of its processes access at any time.
 //!
-//! A [`Table`](crate::Table) gives out `&mut`, so whoever uses one must be alone.
-//! Words are for what is said across that border: who has the lease, who sleeps.
+//! A [`Table`](crate::Table) gives out `&mut`, so its user must be alone. Words are for state
+//! beyond that border, such as the holder of the lease and the sleepers.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -15,9 +15,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An atomic that [`Words`] can consist of.
+/// An atomic type for [`Words`].
 pub trait Word: sealed::Sealed + Send + Sync {
-    /// What it holds.
+    /// The type of its value.
     type Value: Plain;
 }
 
@@ -33,9 +33,8 @@ impl Word for AtomicU64 {
 
 /// Words of memory that several processes change at any time, zero when fresh.
 ///
-/// A handle is cheap to clone, and every clone, in every process, is of the same
-/// words. They can hold anything at any time: another process of the node may
-/// have written nonsense.
+/// A handle is cheap to clone, and every clone, in every process, refers to the same words. They
+/// can hold any value at any time: another process of the node may have written nonsense.
 ///
 /// ```
 /// use core::sync::atomic::Ordering::Relaxed;
@@ -51,20 +50,20 @@ impl Word for AtomicU64 {
 pub struct Words<W: Word = AtomicU32> {
     first: NonNull<W>,
     len: usize,
-    /// From one word to the next, in words.
+    /// The distance of two words, in words.
     stride: usize,
     region: Arc<Region>,
 }
 
-// SAFETY: words are atomics in memory that stays mapped as long as the handle, and
-// are only ever accessed as atomics: the carver gives each piece out once, and to
-// another process as words again.
+// SAFETY: words are atomics in memory that stays mapped as long as the handle, and are only ever
+// accessed as atomics. The carver gives out each piece once, and to another process as words again.
 unsafe impl<W: Word> Send for Words<W> {}
-// SAFETY: as above.
+// SAFETY: words are atomics in memory that stays mapped as long as the handle, and are only ever
+// accessed as atomics.
 unsafe impl<W: Word> Sync for Words<W> {}
 
 impl Words<AtomicU32> {
-    /// Words that lie this far from each other are not coupled by any cache.
+    /// The cache does not couple words at this distance.
     const APART: usize = PIECE_ALIGN / size_of::<AtomicU32>();
 
     /// Bytes that [`Carver::words`] takes from a region.
@@ -86,9 +85,9 @@ impl Words<AtomicU64> {
 }
 
 impl Words<AtomicU64> {
-    /// All of a region as words, the first of which says so with `mark`: one that this
-    /// process created and nobody has carved gets the mark, one that was opened has to
-    /// have it. `None`: it has another use, or can only be read.
+    /// All of a region as words, the first of which holds `mark`. A region that this process
+    /// created and has not carved gets the mark; an opened region must have it. `None` if the
+    /// region has another use, or is for reading only.
     pub fn all_of(mut region: Region, mark: u64) -> Option<Self> {
         if region.access() != Access::ReadWrite {
             return None;
@@ -109,7 +108,7 @@ impl Words<AtomicU64> {
 }
 
 impl<W: Word> Words<W> {
-    /// The memory they lie in.
+    /// The memory of the words.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -128,7 +127,7 @@ impl<W: Word> Words<W> {
         })
     }
 
-    /// How many words there are.
+    /// The number of words.
     #[inline]
     #[expect(
         clippy::len_without_is_empty,
@@ -138,20 +137,20 @@ impl<W: Word> Words<W> {
         self.len
     }
 
-    /// The word of that index; `None` if there are not as many.
+    /// The word with this index; `None` if there are fewer words.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&W> {
-        // SAFETY: the piece has `len` × `stride` words, aligned, in the mapping this
-        // handle keeps alive; every bit pattern is a value of an atomic, which may be
-        // shared with whoever writes it.
+        // SAFETY: the piece has `len` × `stride` words, aligned, in the mapping that this handle
+        // keeps alive. Every bit pattern is valid for an atomic, and other processes may write it
+        // at the same time.
         (index < self.len).then(|| unsafe { self.first.add(index * self.stride).as_ref() })
     }
 
-    /// The word of that index.
+    /// The word with this index.
     ///
     /// # Panics
     ///
-    /// If there are not as many.
+    /// If there are fewer words.
     #[inline]
     pub fn word(&self, index: usize) -> &W {
         self.get(index)
@@ -180,13 +179,13 @@ impl<W: Word> fmt::Debug for Words<W> {
 }
 
 impl Carver {
-    /// `len` words of 32 bits side by side, for such as change seldom or together.
+    /// `len` words of 32 bits side by side, for words that change seldom or together.
     pub fn words(&mut self, len: usize) -> Result<Words, OutOfMemory> {
         Words::carve(self, len, 1)
     }
 
-    /// `len` words of 32 bits, each on 128 bytes of its own, for such as different
-    /// threads write at the same time.
+    /// `len` words of 32 bits, each on its own 128 bytes, for words that different threads write at
+    /// the same time.
     pub fn spaced_words(&mut self, len: usize) -> Result<Words, OutOfMemory> {
         Words::carve(self, len, Words::APART)
     }
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_lie_where_they_should() {
+    fn words_have_expected_offsets() {
         let needed = Words::bytes_needed(5) + Words::spaced_bytes_needed(3) + Words::wide_bytes_needed(2);
         let mut carver = Carver::new(Region::private(needed).unwrap()).unwrap();
         let dense = carver.words(5).unwrap();
@@ -223,13 +222,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "word 2 of 2")]
-    fn a_word_that_is_not_there_is_refused() {
+    fn missing_word_panics() {
         let mut carver = Carver::new(Region::private(4096).unwrap()).unwrap();
         carver.words(2).unwrap().word(2);
     }
 
     #[test]
-    fn a_region_of_words_is_told_from_others() {
+    fn region_of_words_is_recognised_by_mark() {
         let region = Region::create("toehold-words", 4096).unwrap();
         let descriptor = region.fd().unwrap().try_clone_to_owned().unwrap();
         let opened = |access| Region::open(descriptor.try_clone().unwrap(), access).unwrap();
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn more_words_than_the_region_holds_are_refused() {
+    fn too_many_words_are_refused() {
         let mut carver = Carver::new(Region::private(4096).unwrap()).unwrap();
         assert!(carver.words(1025).is_err());
         assert!(carver.spaced_words(usize::MAX).is_err());
