@@ -353,7 +353,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn invalid_arguments_are_explained_before_run() {
     let results = tempfile::tempdir().unwrap();
     for (arguments, explanation) in [
-        (&["--sizes", "0"][..], "is no message size"),
+        (&["--sizes", "0"][..], "is not a message size"),
         (&["--candidates", "tcp"], "kernel-veth"),
         (&["--candidates", "unix,unix"], "twice"),
         (&["--sizes", "64,64"], "twice"),

@@ -135,7 +135,7 @@ fn empty_or_binary_results_are_reported() {
     let output = reported(run);
     assert!(!output.status.success());
     assert!(
-        said(&output).contains("run.json is not what a run writes"),
+        said(&output).contains("run.json is not a valid file of a run"),
         "{}",
         said(&output)
     );

@@ -381,7 +381,7 @@ fn malformed_plan_is_reported_with_its_line() {
     );
     assert!(place.runs().is_empty());
     let unknown = toehold(&["reproduce", "toe/fig99"]).output().unwrap();
-    assert!(text(&unknown.stderr).contains("`toehold list` says which there are"));
+    assert!(text(&unknown.stderr).contains("`toehold list` shows them"));
 }
 
 #[test]

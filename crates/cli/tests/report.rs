@@ -80,7 +80,7 @@ fn failed_report_says_what_to_do() {
         said(&output)
     };
     assert!(fails(&["report"]).contains("measure something first"));
-    assert!(fails(&["report", "nothing"]).contains("is no run"));
+    assert!(fails(&["report", "nothing"]).contains("is not a run"));
     let (other, run) = with_a_run();
     let run = run.to_str().unwrap();
     assert!(fails(&["report", run, "--out", "."]).contains("name another file"));

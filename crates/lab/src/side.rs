@@ -129,7 +129,7 @@ pub(crate) fn attend_alone<S: Source>(control: &mut Control, context: &Context) 
             }
             Request::Serve => match next.take() {
                 Some(workload) => S::find(&workload, context.seed).map(|side| Reply::Measured { side }),
-                None => Err(io::Error::other("asked to begin before it was told with what")),
+                None => Err(io::Error::other("asked to begin before it got a workload")),
             },
             Request::Enter { .. } | Request::Drive { .. } => Err(io::Error::other("it has no other side")),
         };

@@ -31,7 +31,7 @@ impl Size {
 
 /// The text is not a valid size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no message size: write 1 to 16M, such as 64, 64B, 1K or 1M (K = 1024 bytes)")]
+#[error("`{0}` is not a message size: write 1 to 16M, such as 64, 64B, 1K or 1M (K = 1024 bytes)")]
 pub struct SizeError(String);
 
 impl FromStr for Size {

@@ -35,7 +35,7 @@ pub enum RegionError {
     #[error("a region cannot have {0} bytes")]
     Length(u64),
     /// The memory from another process is longer than its stated contents.
-    #[error("the memory has {len} bytes, and {most} are the most it may have")]
+    #[error("the memory has {len} bytes, more than the allowed {most}")]
     TooLong {
         /// Bytes of the memory.
         len: u64,

@@ -96,7 +96,7 @@ pub(crate) fn cores(chosen: Option<Vec<usize>>) -> Result<[usize; 2]> {
         None => usable.iter().copied().take(2).collect(),
     };
     if let Some(core) = chosen.iter().find(|core| !usable.contains(core)) {
-        bail!("this process may not run on core {core}; it may on {usable:?}");
+        bail!("this process may not run on core {core}; it may use the cores {usable:?}");
     }
     match chosen[..] {
         [server, client] => Ok([server, client]),

@@ -383,7 +383,7 @@ impl Hosts {
 fn resolve(peer: &str, bind: SocketAddr) -> Result<SocketAddr> {
     let mut found = peer
         .to_socket_addrs()
-        .with_context(|| format!("{peer:?} is no HOST:PORT that can be found"))?;
+        .with_context(|| format!("cannot resolve {peer:?} as HOST:PORT"))?;
     let serves_both = bind.ip() == std::net::IpAddr::from([0u16; 8]);
     let suits = |address: &SocketAddr| serves_both || address.is_ipv4() == bind.is_ipv4();
     found.find(suits).ok_or_else(|| {
@@ -426,7 +426,7 @@ fn read_key(file: &Path) -> Result<[u8; 32]> {
     let metadata = opened.metadata().with_context(cannot)?;
     if metadata.mode() & 0o077 != 0 {
         bail!(
-            "others can read the key in {0}; `chmod 600 {0}` and take a new one if somebody has",
+            "other users can read the key in {0}; `chmod 600 {0}`, and use a new key if one has read it",
             file.display()
         );
     }

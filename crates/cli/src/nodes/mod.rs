@@ -44,14 +44,14 @@ impl Within {
 
 /// A span as people write one, for the command line.
 fn span(text: &str) -> Result<Duration> {
-    humantime::parse_duration(text).with_context(|| format!("{text:?} is no span like 10s or 500ms"))
+    humantime::parse_duration(text).with_context(|| format!("{text:?} is not a time such as 10s or 500ms"))
 }
 
 /// Parses a duration that is not zero.
 fn positive_span(text: &str) -> Result<Duration> {
     let span = span(text)?;
     let positive = (!span.is_zero()).then_some(span);
-    positive.ok_or_else(|| anyhow!("a span of nothing; choose one like 1s"))
+    positive.ok_or_else(|| anyhow!("the time must be more than 0, such as 1s"))
 }
 
 /// Formats a duration in the one or two units that matter.

@@ -59,7 +59,7 @@ impl Measuring {
         let plan = match &self.trace {
             Some(trace) => {
                 let followed = plan.following(trace);
-                followed.with_context(|| format!("{} is no trace to follow", trace.display()))?
+                followed.with_context(|| format!("cannot use {} as a trace", trace.display()))?
             }
             None => plan,
         };
@@ -80,7 +80,7 @@ impl Measuring {
     /// Measures one plan after the other, under one lock.
     fn carry_out(&self, plans: Vec<Plan>) -> Result<ExitCode> {
         if self.resume.is_some() && plans.len() != 1 {
-            bail!("--resume goes on with one run: name its plan and no other");
+            bail!("--resume continues one run: name its plan and no other");
         }
         self.output.check()?;
         let stop = interrupt::flag()?;
@@ -123,7 +123,7 @@ fn chosen(names: &[String]) -> Result<Vec<PlanFile>> {
         };
         let mut meant = all.iter().filter(is_meant).peekable();
         if meant.peek().is_none() {
-            bail!("there is no plan and no paper `{name}`: `toehold list` says which there are");
+            bail!("there is no plan and no paper `{name}`: `toehold list` shows them");
         }
         for plan in meant {
             if !chosen.iter().any(|other| other.name() == plan.name()) {

@@ -108,7 +108,7 @@ fn impossible_segment_is_explained() {
     let directory = fabrics.0.path().display().to_string();
     says(
         &format!("uplink x --segment {directory}/none"),
-        "say how many bytes it is to have",
+        "give a length in bytes to create it",
     );
     let segment = format!("uplink x --segment {directory}/segment");
     says(

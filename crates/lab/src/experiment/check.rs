@@ -73,7 +73,7 @@ pub enum PlanError {
     #[error("half-width is {0}: it is a share above 0, such as 0.05")]
     HalfWidth(String),
     /// The congestion control does not exist.
-    #[error("`{0}` is no name of a congestion control, such as reno or cubic")]
+    #[error("`{0}` is not the name of a congestion control, such as reno or cubic")]
     Congestion(String),
     /// The MTU is below that of IP.
     #[error("an MTU of {0}: it is {LEAST_MTU} at least")]

@@ -44,7 +44,7 @@ pub struct RawFile {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The directory has no run.
-    #[error("{} is no run: it has no run.json (a run is a directory among the results of `toehold bench`, `reproduce` or `sweep`)", .0.display())]
+    #[error("{} is not a run: it has no run.json (a run is a directory among the results of `toehold bench`, `reproduce` or `sweep`)", .0.display())]
     NoRun(PathBuf),
     /// A file of the run cannot be read.
     #[error("cannot read {}: {error}", path.display())]
@@ -55,7 +55,7 @@ pub enum ReadError {
         error: io::Error,
     },
     /// The file does not have the format of a run.
-    #[error("{} is not what a run writes: {error}", path.display())]
+    #[error("{} is not a valid file of a run: {error}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn directory_without_run_is_reported() {
         let said = |files: &[(&str, &str)]| Saved::read(directory(files).path()).unwrap_err().to_string();
-        assert!(said(&[]).contains("is no run: it has no run.json"));
+        assert!(said(&[]).contains("is not a run: it has no run.json"));
         assert!(said(&[("run.json", "{\n  \"format\": 2,\n  oops")]).contains("line 3"));
         let later = format!("{{\"format\": {}}}", FORMAT + 1);
         assert!(said(&[("run.json", &later)]).contains("use the one that wrote it"));
@@ -291,7 +291,7 @@ mod tests {
                 .to_string()
         };
         assert!(report(&later).contains("use the one that wrote it"));
-        assert!(report("[]").contains("b.json is not what a run writes"));
+        assert!(report("[]").contains("b.json is not a valid file of a run"));
         let missing = Saved::read(Path::new("/nowhere/at/all")).unwrap_err().to_string();
         assert!(missing.contains("/nowhere/at/all is no run"), "{missing}");
     }

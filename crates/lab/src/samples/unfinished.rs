@@ -23,7 +23,7 @@ pub struct Unfinished {
 
 /// The reason why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
-#[error("the run in {} cannot go on: {reason}", directory.display())]
+#[error("the run in {} cannot be resumed: {reason}", directory.display())]
 pub struct UnfinishedError {
     directory: PathBuf,
     reason: String,

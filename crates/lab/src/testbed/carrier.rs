@@ -130,7 +130,7 @@ fn meet(mesh: &mut Mesh) -> io::Result<()> {
     while mesh.connected() == 0 {
         mesh.settle(Duration::from_millis(20));
         if Instant::now() >= deadline {
-            return Err(io::Error::other("nobody is met in the fabric"));
+            return Err(io::Error::other("the fabric has no other member"));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -50,7 +50,7 @@ impl Alpha {
 
 /// The number is not a valid exponent.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{0} is no α: it is 0 to 2, with two digits behind the point at most")]
+#[error("{0} is not a valid α: it is 0 to 2, with at most two decimals")]
 pub struct AlphaError(f64);
 
 impl TryFrom<f64> for Alpha {

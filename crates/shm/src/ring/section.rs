@@ -18,7 +18,7 @@ pub enum SectionError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The capacity is not a power of two, or out of bounds.
-    #[error("a ring cannot have {0} bytes: it takes a power of two from {MIN_CAPACITY} to {MAX_CAPACITY}")]
+    #[error("a ring cannot have {0} bytes: use a power of two from {MIN_CAPACITY} to {MAX_CAPACITY}")]
     Capacity(u64),
     /// The memory is too short for its stated contents.
     #[error("the section has {len} bytes, too few for a ring of {capacity}")]

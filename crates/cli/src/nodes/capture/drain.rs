@@ -44,7 +44,7 @@ impl Drain {
     pub(super) fn finish(self) -> io::Result<()> {
         self.0
             .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the writing thread has ended by a fault")))
+            .unwrap_or_else(|_| Err(io::Error::other("the writing thread has panicked")))
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn show(usage: &Usage, node: &str, file: Option<&Path>) -> Result<()>
             table.add_row([counter.title().to_owned(), usage.get(counter).to_string()]);
         }
         // The terminal of the program may be gone.
-        return writeln!(std::io::stderr(), "{table}").context("cannot say what it used");
+        return writeln!(std::io::stderr(), "{table}").context("cannot print what the program used");
     };
     let count = |&counter: &Counter| (counter.name().to_owned(), usage.get(counter).into());
     let counters: Map<String, Value> = Counter::ALL.iter().map(count).collect();

@@ -120,7 +120,7 @@ fn mistakes_are_reported_with_their_line() {
             "width = [",
             "small.toml:12: workload `ping-pong` needs `size`",
         ),
-        ("\"64\", 1024", "\"64\", 0", "`0` is no message size"),
+        ("\"64\", 1024", "\"64\", 0", "`0` is not a message size"),
         ("\"64\", 1024", "", "small.toml:9: `size` has no values"),
         (
             "[\"unix\", \"kernel-loopback\"]",
@@ -201,7 +201,7 @@ fn mistakes_are_reported_with_their_line() {
         (
             "half-width = 0.1",
             "half-width = 0.1\ncongestion = \"\"",
-            "small.toml:20: `` is no name of a congestion control",
+            "small.toml:20: `` is not the name of a congestion control",
         ),
         (
             "span-ms = 5",

@@ -67,7 +67,7 @@ use crate::{Region, RegionError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// The path does not exist, and no length was given to create it.
-    #[error("there is no {0}; say how many bytes it is to have, and it is made")]
+    #[error("there is no {0}; give a length in bytes to create it")]
     Missing(PathBuf),
     /// The file cannot be opened.
     #[error("cannot open {path}: {errno}")]
@@ -107,7 +107,7 @@ pub enum SegmentError {
     #[error("a segment has from 2 to {MAX_MEMBERS} members, not {0}")]
     Members(usize),
     /// The memory holds other data.
-    #[error("the memory holds something that is no segment; if nobody needs that, fill it with zeros")]
+    #[error("the memory holds data that is not a segment; fill it with zeros if no program needs that data")]
     NotASegment,
     /// Its members have divided the memory differently.
     #[error(
