@@ -1,5 +1,5 @@
-/* Serves one connection, in a thread of its own, or talks to who does: for programs that look after
-   every access to memory, or for what is lost of it. */
+/* Serves each connection in its own thread, or is the client of such a
+   server. For tools that check every memory access, or memory leaks. */
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdio.h>

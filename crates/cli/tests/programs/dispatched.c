@@ -1,7 +1,7 @@
-/* What programs do by system calls of their own, from the first socket on, which is libc's: an
- * echo server ("serve", for so many clients) and its client ("ask"), and what else may go wrong
- * when somebody stands in the way of such calls ("rest"). If it is LARGE, threads begin before anybody has looked
- * at it ("late"). */
+/* A program that makes its own system calls, except for the first socket, which
+ * is libc's. It is an echo server ("serve", for a number of clients), its
+ * client ("ask"), or tests other risks of intercepted calls ("rest"). If LARGE
+ * is defined, threads begin before the library has searched the code ("late"). */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -114,7 +114,7 @@ static void serve(const char *port, int clients)
     }
 }
 
-/* Whether all comes back. */
+/* Whether all bytes come back. */
 static long ask(struct sockaddr_in *to)
 {
     static char sent[300000], got[sizeof sent];
@@ -149,7 +149,7 @@ static void *ask_in_thread(void *to)
     return (void *)ask(to);
 }
 
-/* The kernel's action, and who returns from it. */
+/* The kernel's action, and the address of its return. */
 struct action {
     void (*handler)(int, siginfo_t *, void *);
     unsigned long flags;
@@ -170,7 +170,7 @@ static void note(int signal, siginfo_t *info, void *context)
 
 static void note_blocked(int signal)
 {
-    /* Everything is blocked here. */
+    /* All signals are blocked here. */
     came += signal > 0 && call(SYS_gettid) > 0;
 }
 
@@ -256,7 +256,7 @@ __asm__(".text\n.zero 34000000\n");
 
 static pthread_barrier_t all;
 
-/* What threads wait for that make their first connections at the same time. */
+/* Threads wait for this that make their first connections at the same time. */
 static void *wait_for_own(void *unused)
 {
     (void)unused;

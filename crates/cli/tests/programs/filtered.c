@@ -1,5 +1,5 @@
-/* Echoes on two connections at once, behind a filter of system calls that kills the
- * process for any call but those that the program itself makes. */
+/* Echoes on two connections at once, behind a system call filter. The filter
+ * kills the process for any call but those that the program itself makes. */
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
-/* Tells each of those who connect what it sees of them, behind a filter of system calls that
- * kills the process for any call but those that the program itself makes. */
+/* Tells each client the server's view of it, behind a system call filter. The
+ * filter kills the process for any call but those that the program itself makes. */
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -44,7 +44,7 @@ int main(int count, char **words)
         char line[200], bytes[4096], ends[3][40];
         ssize_t got;
         int yes = 1;
-        /* The first one is waited for by accept alone. */
+        /* The program waits for the first client by accept alone. */
         if (turns % 2 && poll(&waits, 1, -1) != 1) return 4;
         int one = accept(listener, (struct sockaddr *)&told, &lengths[0]);
         if (one < 0) return 5;

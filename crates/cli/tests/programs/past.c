@@ -1,6 +1,6 @@
-/* A server that echoes, and says first who its client is. What it waits for, it waits for by
- * system calls of its own: for connections, too ("polled"), or only for bytes ("accepted"). What
- * that is, it may say to libc ("registered"). */
+/* An echo server that first names its client. It waits by its own system
+ * calls: for connections, too ("polled"), or for bytes only ("accepted").
+ * It may register what it waits for with libc ("registered"). */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* By an instruction that is in no program and no library, as those are that are made while a program
- * runs. */
+/* By an instruction outside of any program or library, as code
+ * generated at run time has. */
 static long (*call)(long number, long a, long b, long c, long d);
 
 static void make_call(void)
@@ -73,7 +73,7 @@ static void watch(int fd)
         die("epoll_ctl");
 }
 
-/* Until the descriptor is readable. */
+/* Waits until the descriptor is readable. */
 static int next(void)
 {
     struct epoll_event event;

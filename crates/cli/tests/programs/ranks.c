@@ -1,5 +1,5 @@
-/* What ranks tell one another over MPI, in many sizes, all of it looked at when it arrives.
-   The first rank says what was exchanged; whoever finds a wrong byte says so and aborts. */
+/* Messages of many sizes that ranks exchange over MPI, all of them checked on arrival. The
+   first rank reports the exchange; a rank that finds a wrong byte reports it and aborts. */
 
 #include <mpi.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 static int rank, ranks;
 
-/* A byte in which a piece that is missing, twice or elsewhere is seen. */
+/* A byte that reveals missing, repeated or misplaced pieces. */
 static unsigned char at(size_t place, unsigned key)
 {
     unsigned mixed = (unsigned)place * 2654435761u + key * 40503u;
@@ -49,7 +49,7 @@ static void say(const char *what, size_t length)
     }
 }
 
-/* Between all pairs of ranks, one pair after the other. */
+/* Exchanges between all pairs of ranks, one pair after the other. */
 static void ping_pong(size_t length)
 {
     unsigned char *there = room(length), *back = room(length);
@@ -73,7 +73,7 @@ static void ping_pong(size_t length)
     say("ping-pong", length);
 }
 
-/* Many at once in both directions, taken in another order than they were sent in. */
+/* Many at once in both directions, received in another order than sent. */
 static void crossing(size_t length)
 {
     enum { DEPTH = 16 };
@@ -122,7 +122,7 @@ static void all_to_all(size_t length)
     say("alltoall", length);
 }
 
-/* The last rank is killed while all others want to hear from it. */
+/* The last rank is killed while all others wait for its messages. */
 static void lose_one(void)
 {
     unsigned char byte;

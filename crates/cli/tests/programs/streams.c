@@ -1,4 +1,4 @@
-/* Streams of stdio on connections, and programs that are started in all the ways there are. */
+/* Streams of stdio on connections, and programs that are started in all possible ways. */
 
 #include "ends.h"
 #include <spawn.h>
@@ -6,7 +6,7 @@
 
 static int listens;
 
-/* Says two lines at one end of a connection, and hears what comes back, up to its end. */
+/* Writes two lines at one end of a connection, and reads the reply up to its end. */
 static void hear(int end, pid_t child)
 {
     char heard[4096];
@@ -30,7 +30,7 @@ static void echo(FILE *from, FILE *to)
     fflush(to);
 }
 
-/* A child's first descriptors become a connection, after it has begun to write. */
+/* A child's first descriptors become a connection after it has begun to write. */
 static void inherited(void)
 {
     int ends[2];
@@ -49,7 +49,7 @@ static void inherited(void)
     hear(ends[0], child);
 }
 
-/* A child's standard output becomes a connection in all other ways than dup2 of it. */
+/* A child's standard output becomes a connection in all ways other than dup2. */
 static void becomes(void)
 {
     for (int way = 0; way < 6; way++) {
@@ -87,7 +87,7 @@ static void becomes(void)
         fflush(stdout);
         close(end);
     }
-    /* The connection that comes gets the number. */
+    /* The next connection gets the number. */
     int kept = MUST(dup(1)), end = connected();
     close(1);
     int got = MUST(accept(listens, NULL, NULL));
@@ -144,7 +144,7 @@ static void printed(void)
     printf("%.*s %ld\n", (int)length, heard, more);
 }
 
-/* Starts a program in one way, which is to write through the connection. */
+/* Starts, in one way, a program that writes through the connection. */
 static void starts(const char *way, const char *program)
 {
     int ends[2];
@@ -172,7 +172,7 @@ static void starts(const char *way, const char *program)
     hear(ends[0], child);
 }
 
-/* A program gets one connection of two, neither of which survives `exec` otherwise. */
+/* A program gets one of two connections, neither of which survives `exec` otherwise. */
 static void spawned(const char *program)
 {
     int ends[2], others[2];
@@ -194,7 +194,7 @@ static void spawned(const char *program)
     exchange(others);
 }
 
-/* What was started: it gives back what it gets over a descriptor, and its own arguments. */
+/* The started program: it echoes the bytes of a descriptor, and prints its own arguments. */
 static int started(int count, char **words)
 {
     char bytes[100];

@@ -1,5 +1,5 @@
-/* What calls say of bytes that are not there, and that a program's own faults are its own: run on a node and over the
-   kernel, it prints the same. */
+/* The results of calls with buffers at invalid addresses. A program's own faults
+   must stay its own. The output is the same on a node and over the kernel. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static void pair(void)
     close(listener);
 }
 
-/* Two pages, of which the second has other rights. */
+/* Two pages, the second with other rights. */
 static char *pages(int rights)
 {
     char *at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +107,7 @@ static void fault(void)
         *(volatile int *)8 = 1;
 }
 
-/* How a child ends that does this. */
+/* How a child ends that runs this. */
 static void child(const char *what, void (*act)(void))
 {
     int status;
@@ -160,7 +160,7 @@ int main(void)
 {
     struct sigaction action = { .sa_sigaction = jump, .sa_flags = SA_SIGINFO | SA_RESTART }, old;
     signal(SIGPIPE, SIG_IGN);
-    /* Installed before there is a connection. */
+    /* Installed before the first connection. */
     sigaddset(&action.sa_mask, SIGUSR1);
     sigaction(SIGBUS, &action, NULL);
     pair();

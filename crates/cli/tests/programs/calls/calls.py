@@ -1,4 +1,4 @@
-"""What the calls on TCP sockets say: run on a node and over the kernel, it prints the same."""
+"""Results of the calls on TCP sockets. The output is the same on a node and over the kernel."""
 
 import array
 import ctypes
@@ -38,7 +38,7 @@ def pair():
 
 
 def soon():
-    """Everything that is on its way arrives."""
+    """Waits until everything sent has arrived."""
     time.sleep(SOON)
 
 
@@ -179,7 +179,7 @@ def names():
 
 
 def nobody():
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         return free.getsockname()[1]
@@ -193,7 +193,7 @@ def starting_anew():
     watched = select.epoll()
     watched.register(c, select.EPOLLIN)
     show("dissolved", libc.connect(c.fileno(), nowhere, 16), said(c.getpeername), said(s.recv, 1))
-    # The kernel keeps ECONNRESET as the socket's error, which docs/conformance.md is about.
+    # The kernel keeps ECONNRESET as the socket's error, see docs/conformance.md.
     show("hung up", [bits & select.EPOLLHUP for _, bits in watched.poll(5)])
     c.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     show("once more", said(c.connect, (HOST, port)), c.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
@@ -226,7 +226,7 @@ def listening_no_more():
         show("ended", said(one.accept), said(waiting.recv, 1), said(socket.socket().connect, there))
         show("ready", [bits & ~select.EPOLLOUT for _, bits in watched.poll(5)])
         one.listen(5)
-        # After `connect` to nowhere it is bound to nothing, and listens anywhere.
+        # After a failed `connect` the socket is bound to no port, and can listen at any.
         late = socket.create_connection(one.getsockname())
         show("listens again", [bits for _, bits in watched.poll(5)], one.accept()[0].send(b"late"), late.recv(9))
     one.shutdown(socket.SHUT_WR)
@@ -334,7 +334,7 @@ def polls():
 
 
 def copies_watched():
-    """Two numbers of one connection, and of one listener, are watched by one instance."""
+    """One instance watches two numbers of one connection, and of one listener."""
     c, s = pair()
     copy, epoll = c.dup(), select.epoll()
     names = {c.fileno(): "first", copy.fileno(): "copy"}
@@ -386,7 +386,7 @@ def much():
 
 
 def files():
-    """Parts of files, wherever they are, and whether the kernel has them in its memory or not."""
+    """Parts of files, anywhere in a file, cached by the kernel or not."""
     numbers = random.Random(11)
     sent = numbers.randbytes(2_000_000)
     for where, blocking in ((None, True), (None, False), ("/dev/shm", True), ("/dev/shm", False)):
@@ -414,7 +414,7 @@ def files():
                             continue
                         assert 0 < done <= rest, done
                         at, rest = at + done, rest - done
-                # Behind its end there is nothing; nor does a call with a place move the descriptor.
+                # Nothing follows the end of the file. A call with an offset does not move the descriptor.
                 assert os.sendfile(s.fileno(), file.fileno(), len(sent) - 70_000, 200_000) > 0
                 assert os.sendfile(s.fileno(), file.fileno(), len(sent), 200_000) == 0
                 assert file.tell() == len(sent)
@@ -430,7 +430,7 @@ def files():
 
 
 def ports():
-    """Many that have a port of the kernel's choice, as Tcl's, to one server at once."""
+    """Many connections at once to one server, from ports of the kernel's choice, as Tcl makes them."""
     c = socket.socket()
     c.bind((HOST, 0))
     named = c.getsockname()
@@ -475,7 +475,7 @@ ACTION = "@Q128sI4xQ"
 
 
 def pipes():
-    """Between connections and pipes that have little room."""
+    """Transfers between connections and pipes with little room."""
     for flags in (os.SPLICE_F_NONBLOCK, 0):
         c, s = pair()
         sent = os.urandom(60_000)
@@ -506,7 +506,7 @@ def pipes():
 
 
 def waited_for():
-    """Who waits beside another thread needs a descriptor, which was at the program's lowest number."""
+    """A thread that waits beside another one needs a descriptor; it had been the program's lowest number."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     lowest = os.open("/dev/null", os.O_RDONLY)
     os.close(lowest)
@@ -533,7 +533,7 @@ def waited_for():
 
 
 def handled_once():
-    """A handler that is for one signal, while a thread waits for a connection's bytes."""
+    """A one-shot handler, while a thread waits for a connection's bytes."""
     for flags in (0x80000000, 0x80000000 | 0x40000000, 0x80000000 | 0x40000000 | 4, 0):
         child = os.fork()
         if child == 0:
@@ -566,7 +566,7 @@ def handled_once():
 
 
 def rooms():
-    """Lengths that none can have."""
+    """Lengths that are always invalid."""
     libc = ctypes.CDLL(None, use_errno=True)
     c, s = pair()
     c.send(b"12345678")
@@ -586,7 +586,7 @@ def rooms():
 
 
 def acknowledging():
-    """Who connects, and takes it back at once, with an acknowledgement that waits for data, was not there."""
+    """A client that connects and aborts at once, while its acknowledgement waits for data, was never there."""
     fresh = socket.create_server((HOST, 0))
     fresh.settimeout(0.3)
     def comes(quick):
@@ -601,7 +601,7 @@ def acknowledging():
         except TimeoutError:
             return None
     show("at once", comes(1))
-    # Who does not get to take it back before the acknowledgement's time has come tries again.
+    # If the abort comes after the acknowledgement's delay, try again.
     show("late", next((None for _ in range(20) if comes(0) is None), "it always came"))
     c = socket.socket()
     c.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
@@ -610,7 +610,7 @@ def acknowledging():
 
 
 def urgent_alone():
-    """An urgent byte is nothing to read for who does not ask for it."""
+    """A reader that does not ask for an urgent byte does not get it."""
     c, s = pair()
     poll = select.poll()
     poll.register(c, select.POLLIN | select.POLLPRI)
@@ -622,7 +622,7 @@ def urgent_alone():
 
 
 def carried_for_another():
-    """The first that a process asks of a connection for which another one has had signals."""
+    """A process's first call on a connection for which another process has received signals."""
     for ask in (
         lambda: c.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         lambda: c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -646,10 +646,10 @@ def carried_for_another():
 
 
 def link_local():
-    """Connections of the kernel's, of which the names say by which interface they came."""
+    """Connections of the kernel, whose addresses name their interface."""
     named = True
     for address, index, _, scope, flags, _ in map(str.split, open("/proc/net/if_inet6")):
-        # Whether somebody else has it is not known yet, or somebody has.
+        # Whether another host has the address is not known yet, or another host has it.
         if scope != "20" or int(flags, 16) & 0x48:
             continue
         ip, interface = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)), int(index, 16)
@@ -658,7 +658,7 @@ def link_local():
         try:
             c.connect((ip, listens.getsockname()[1], 0, interface))
         except OSError:
-            # Other tests have interfaces of their own, which come and go.
+            # Other tests create and remove interfaces of their own.
             continue
         s, name = listens.accept()
         named &= name == s.getpeername() == c.getsockname() and name[2:] == (0, interface)
@@ -666,7 +666,7 @@ def link_local():
 
 
 def programs():
-    """Names, arguments and environments of programs that are nowhere."""
+    """Names, arguments and environments of programs at invalid addresses."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     nowhere = libc.mmap(None, 4096, 0, 0x22, -1, 0)

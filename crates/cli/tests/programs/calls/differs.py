@@ -1,4 +1,4 @@
-"""What docs/conformance.md says that a program sees otherwise than over the kernel, a line each."""
+"""The differences to the kernel that docs/conformance.md lists, one line each."""
 import ctypes, errno, mmap, os, select, socket, struct
 
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,6 @@
 """Connections whose first bytes travel with the SYN (TCP Fast Open). Arguments: `serve`, the address of the server, a
-port that takes such bytes, one that does not, and one that takes them without a cookie; or `ask`, the same, and a port
-where none listens."""
+port that takes such bytes, one that does not, and one that takes them without a cookie; or `ask`, these, and a port
+without a listener."""
 
 import os
 import select
@@ -19,7 +19,7 @@ def options(s):
 
 
 def why_not(s):
-    """What the system says of data that did not arrive with the SYN."""
+    """The kernel's counters of data that did not arrive with the SYN."""
     return s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64)[7] >> 1 & 3
 
 
@@ -47,7 +47,7 @@ if PART == "serve":
 
 
 def heard(s, text):
-    """Whether the server took bytes early, whether it had all of them, and what this side knows of it."""
+    """Whether the server got bytes early, whether it got all of them, and what this side knows of it."""
     s.setblocking(True)
     back = b""
     while len(back) <= len(text):
@@ -81,7 +81,7 @@ show("plain", said(s.sendto, TEXT, FASTOPEN, (HOST, PLAIN)), heard(s, TEXT))
 s = made()
 show("refused", said(s.sendto, TEXT, FASTOPEN, (HOST, int(sys.argv[6]))))
 
-# The option has `connect` leave the SYN to the first bytes.
+# With this option `connect` leaves the SYN to the first bytes.
 s = made(CONNECT=1)
 show("connected", said(s.connect, (HOST, TAKES)), said(s.getpeername), said(s.connect, (HOST, TAKES)))
 show(select.select([], [s], [], 0)[1] == [s], s.getsockopt(socket.IPPROTO_TCP, CONNECT))
@@ -102,7 +102,7 @@ s.close()
 s = made(CONNECT=1)
 show("refused", said(s.connect, (HOST, int(sys.argv[6]))), said(s.send, TEXT))
 
-# Nor does it take a cookie where both say so.
+# Nor does it take a cookie if both sides say so.
 s = made(NO_COOKIE=1)
 show("without", said(s.sendto, TEXT, FASTOPEN, (HOST, FREE)), heard(s, TEXT))
 show(said(s.setsockopt, socket.IPPROTO_TCP, NO_COOKIE, 1), said(made().setsockopt, 6, NO_COOKIE, 2))

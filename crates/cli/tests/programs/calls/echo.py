@@ -1,4 +1,4 @@
-"""Echoes what each connection says, until it has ended. Arguments: address and port."""
+"""Echoes the bytes of each connection until its end. Arguments: address and port."""
 
 import socket
 import sys

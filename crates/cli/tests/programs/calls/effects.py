@@ -1,4 +1,4 @@
-"""What options do, one by one; the part is the first argument. Run on a node and over the kernel, it prints the same."""
+"""Effects of options, one by one; the first argument names the part. The output is the same on a node and over the kernel."""
 
 import ctypes
 import socket
@@ -26,7 +26,7 @@ def three(prepare=lambda listener, client: None):
 
 
 def stamps():
-    """Of what was received: which messages there are, and that the times are of these minutes."""
+    """Stamps of received data: which messages there are, and that the times are recent."""
     _, client, server = three()
     wanted = [(SO_TIMESTAMP, 1), (SO_TIMESTAMPNS, 1), (SO_TIMESTAMPING, RX_SOFTWARE | SOFTWARE)]
     wanted += [(63, 1), (64, 1), (65, RX_SOFTWARE | SOFTWARE), (64, 0), (65, 0)]
@@ -49,7 +49,7 @@ def stamps():
 
 
 def sent_stamps():
-    """Of what is sent: they are told of, or refused."""
+    """Stamps of sent data: they are reported, or refused."""
 
     def told(one):
         found = 0
@@ -78,7 +78,7 @@ def sent_stamps():
 
 
 def choosers():
-    """Programs that choose a listener of several are obeyed, or refused."""
+    """Programs that choose one of several listeners work, or are refused."""
     code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 1))
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(code))
     alone = socket.socket()
@@ -106,7 +106,7 @@ def choosers():
 
 
 def filters():
-    """Programs that look at what comes."""
+    """Programs that filter received data."""
     code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xFFFFFFFF))
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(code))
     _, _, server = three()
@@ -119,7 +119,7 @@ def filters():
 
 
 def pace():
-    """A bound is kept, and one that is taken away is none."""
+    """A lowered bound is kept, and a removed one has no effect."""
     _, client, server = three()
     for form, rate in (("I", 1_000_000), ("Q", 1_000_000)):
         client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack(form, rate))
@@ -142,7 +142,7 @@ def pace():
 
 
 def forced():
-    """Buffers beyond what the system lets everybody have."""
+    """Buffers beyond the system's bound for ordinary users."""
     for prepare in (0, 1):
         set = lambda one: [
             said(one.setsockopt, socket.SOL_SOCKET, option, 40 << 20) for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE)

@@ -1,4 +1,4 @@
-// A handler of SIGCHLD that waits for children, in the middle of malloc as it may be, takes no memory.
+// A handler of SIGCHLD that waits for children allocates no memory, since it may run in the middle of malloc.
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ static void handle(int number) {
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static int listener;
 
-// A child that has a connection of its own ends.
+// A child that has its own connection ends.
 static void *see_one_end(void *has) {
     int before = ended;
     int child = fork();
@@ -59,7 +59,7 @@ int main(void) {
     listen(listener, 9);
     getsockname(listener, (struct sockaddr *)&address, &length);
     see_one_end(&address);
-    // The next handler is another thread's.
+    // The next handler belongs to another thread.
     sigset_t children;
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);

@@ -1,5 +1,5 @@
-"""What becomes of connections and listeners whose last process closes them or ends: run on a node and over the
-kernel, it prints the same."""
+"""Connections and listeners whose last process closes them or ends. The output is the same on a node and over the
+kernel."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def often(name, scene, *arguments):
-    """All that ever comes of it."""
+    """Reads until the end."""
     show(name, *arguments, sorted({str(scene(*arguments)) for _ in range(TIMES)}))
 
 
@@ -54,7 +54,7 @@ def poll_for(child):
 
 
 def of_another(end, wait, unread):
-    """What a connection says whose other end a process had that has ended."""
+    """Results of calls on a connection whose other end belonged to an ended process."""
     listener = listening()
     told, tell = os.pipe()
     child = os.fork()
@@ -101,7 +101,7 @@ def of_a_listener_elsewhere():
 
 
 def left_to_a_child():
-    """A connection that only a child has any more, which has never used it, and ends."""
+    """Only a child still has this connection; it has never used the connection, and ends."""
     listener = listening()
     one = socket.create_connection(listener.getsockname())
     other = listener.accept()[0]

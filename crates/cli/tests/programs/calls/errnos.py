@@ -1,4 +1,4 @@
-"""Which errors calls say with arguments that are wrong: run on a node and over the kernel, it prints the same."""
+"""Errors of calls with wrong arguments. The output is the same on a node and over the kernel."""
 
 import ctypes
 import errno
@@ -120,7 +120,7 @@ class Message(ctypes.Structure):
 
 
 def discarded():
-    """What MSG_TRUNC takes away, whatever the buffers are."""
+    """Bytes that MSG_TRUNC discards, whatever the buffers are."""
     _, client, server = three()
     client.send(b"0123456789abcdefghijklmnopqrstuvwxyz")
     time.sleep(0.2)
@@ -140,7 +140,7 @@ def discarded():
 
 
 def huge():
-    """More than a call moves: what it says that it has moved, of both ends."""
+    """More bytes than one call moves: the counts at both ends."""
     libc.mmap.restype = ctypes.c_void_p
     for function in ("write", "send", "writev", "sendmsg"):
         getattr(libc, function).restype = ctypes.c_ssize_t

@@ -1,4 +1,4 @@
-/* The addresses of this host's interfaces, and whether a program can be bound to each: a line an address. */
+/* The addresses of this host's interfaces, and whether a program can bind to each: one line for each address. */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>

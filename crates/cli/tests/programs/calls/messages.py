@@ -1,4 +1,4 @@
-"""What calls say of messages, their parts, and addresses: run on a node and over the kernel, it prints the same."""
+"""Results of calls with messages, their parts, and addresses. The output is the same on a node and over the kernel."""
 
 import ctypes
 import errno
@@ -34,7 +34,7 @@ def show(*values):
 
 
 def call(name, *arguments):
-    """What a function of libc returns, or the name of its error."""
+    """The result of a function of libc, or the name of its error."""
     done = getattr(libc, name)(*arguments)
     return errno.errorcode[ctypes.get_errno()] if done == -1 else done
 

@@ -1,6 +1,6 @@
-"""Connections that are opened with data (MSG_FASTOPEN), for MPTCP, or once more: run on nodes and over the kernel, it
-prints the same. Arguments: the address of the server, a port where one accepts, a port where none listens, and how the
-client's own addresses begin."""
+"""Connections that are opened with data (MSG_FASTOPEN), for MPTCP, or once more. The output is the same on nodes and over
+the kernel. Arguments: the server's address, a port with a listener, a port without one, and the prefix of the client's
+own addresses."""
 
 import ctypes
 import select
@@ -57,7 +57,7 @@ def dissolve(s):
 
 
 def ask(s, text):
-    """Whether the server echoes what it is sent."""
+    """Whether the server echoes what it receives."""
     s.setblocking(True)
     s.sendall(text)
     heard = b""
@@ -66,12 +66,12 @@ def ask(s, text):
         if not more:
             break
         heard += more
-    # On a node, nothing was sent before.
+    # On a node, the program had sent nothing before.
     return heard == text if OWN != "127." else heard.endswith(text)
 
 
 def begun(result):
-    """Whether a call that does not wait has begun to connect. The kernel may have the cookie of a server, and sends then."""
+    """Whether a non-blocking call has begun to connect. If the kernel has the server's cookie, it sends data as well."""
     return result == "EINPROGRESS" or (OWN == "127." and result in (1, 4, (1, [1]), (1, [4])))
 
 
@@ -81,7 +81,7 @@ def writable(s):
 
 
 def is_own(s):
-    """Whether a connection is from one of the client's own addresses, or the socket is bound to none."""
+    """Whether a connection is from one of the client's own addresses, or the socket is unbound."""
     host = s.getsockname()[0]
     return host.startswith(OWN) or host == "0.0.0.0"
 
@@ -92,7 +92,7 @@ def made(kind=0, blocking=True):
     return s
 
 
-# A call that waits connects, and sends what it was given.
+# A blocking call connects, and sends its bytes.
 s = made()
 show("sendto", said(s.sendto, b"sendto", FASTOPEN, (HOST, PORT)), said(s.recv, 100), is_own(s))
 show("again", said(s.sendto, b"x", FASTOPEN, (HOST, PORT)), said(s.send, b"x", FASTOPEN))
@@ -103,7 +103,7 @@ show("sendmmsg", said(sendmmsg, s, [b"first", b"second"], FASTOPEN), said(s.recv
 s = made()
 show("no bytes", said(s.sendto, b"", FASTOPEN, (HOST, PORT)), said(ask, s, b"later"))
 
-# One that does not wait sends nothing, since there is no cookie of that server's.
+# A non-blocking one sends nothing, since it has no cookie of that server.
 for name, flags, blocking in (("nonblocking", FASTOPEN, False), ("at once", FASTOPEN | DONTWAIT, True)):
     for call in ("sendto", "sendmsg", "sendmmsg"):
         s = made(blocking=blocking)
@@ -114,7 +114,7 @@ for name, flags, blocking in (("nonblocking", FASTOPEN, False), ("at once", FAST
         }[call]()
         show(name, call, begun(result), is_own(s), writable(s), s.getsockopt(1, 4), said(ask, s, b"kept"))
 
-# What refuses a connection refuses these.
+# Conditions that refuse a connection refuse these calls.
 for blocking in (True, False):
     for call in ("sendto", "sendmmsg"):
         s = made(blocking=blocking)
@@ -125,7 +125,7 @@ for blocking in (True, False):
             show(writable(s), s.getsockopt(1, 4))
         show(said(s.sendto, b"after", FASTOPEN, (HOST, PORT)) if blocking else None)
 
-# What is wrong with the address or the socket comes first.
+# Errors of the address or the socket come first.
 s = made()
 show("no address", said(s.send, b"x", FASTOPEN), said(s.sendto, b"x", (HOST, PORT)))
 show("unspecified", libc.sendto(s.fileno(), b"x", 1, FASTOPEN, UNSPECIFIED, 16), ctypes.get_errno())
@@ -133,14 +133,14 @@ show("short", libc.sendto(s.fileno(), b"x", 1, FASTOPEN, inet(HOST, PORT), 1), c
 l = socket.create_server(("", 0))
 show("listener", said(l.sendto, b"x", FASTOPEN, (HOST, PORT)))
 
-# The option that has `connect` do so.
+# The option that lets `connect` do so.
 s = made()
 show("option", said(s.setsockopt, 6, FASTOPEN_CONNECT, 1), said(s.connect, (HOST, PORT)), said(ask, s, b"option"))
 s = made(blocking=False)
 s.setsockopt(6, FASTOPEN_CONNECT, 1)
 show("option", said(s.connect, (HOST, PORT)) in (None, "EINPROGRESS"), is_own(s), writable(s), said(ask, s, b"option"))
 
-# A socket of MPTCP's goes on as TCP.
+# A socket for MPTCP continues as TCP.
 try:
     s = made(MPTCP)
 except OSError as error:
@@ -159,7 +159,7 @@ else:
     a = l.accept()[0]
     show("mptcp listens", l.getsockopt(1, 38), a.getsockopt(1, 38), c.send(b"to it"), a.recv(100))
 
-# What was dissolved connects once more.
+# A dissolved socket connects once more.
 s = made()
 s.connect((HOST, PORT))
 for round in range(2):

@@ -1,5 +1,5 @@
-"""What connections say of options that the node has in its own way, or not at all: run on a node and over the kernel, it
-prints the same."""
+"""Values of options that the node implements in its own way, or not at all. The output is the same on a node and over the
+kernel."""
 
 import fcntl
 import socket
@@ -43,7 +43,7 @@ def congestion():
 
 
 def of_listeners():
-    """What an accepted connection has from its listener, and what it has not."""
+    """What an accepted connection inherits from its listener, and what it does not."""
     for option, value in (
         (socket.SO_REUSEPORT, 0),
         (socket.SO_REUSEPORT, 1),
@@ -57,7 +57,7 @@ def of_listeners():
 
 
 def of_queues():
-    """Of a listener: it listens, who waits to be accepted, and how many may."""
+    """Options of a listener: that it listens, how many connections wait, and how many may."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=7)
     for _ in range(4):
         told = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
@@ -115,7 +115,7 @@ def times():
 
 
 def two_free_ports(host):
-    """Beside each other, and among those that the kernel gives to who asks for none."""
+    """Ports next to each other, from the range of the kernel's automatic choice."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(47310, 60000, 2):
         with socket.socket(family) as first, socket.socket(family) as last:
@@ -124,7 +124,7 @@ def two_free_ports(host):
 
 
 def of_ports():
-    """Which ports connections leave from, if the program confines them, and what is said when there are no more."""
+    """The local ports of connections if the program confines them, and the error when none is left."""
     for host in ("127.0.0.1", "::1"):
         first, last = two_free_ports(host)
         listener, client, _ = three(host)

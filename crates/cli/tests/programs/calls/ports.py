@@ -1,5 +1,5 @@
-"""Which ports may be bound while connections have them, and what a socket says that was dissolved: run on a node and
-over the kernel, it prints the same."""
+"""Which ports may be bound while connections have them, and the results of calls on a dissolved socket. The output is the
+same on a node and over the kernel."""
 
 import ctypes
 import errno
@@ -34,7 +34,7 @@ def pair(listener, reuses=False):
 
 
 def binds(what, port, reuses=False):
-    """What becomes of binding to a port, at addresses that may have it and others."""
+    """Results of binding to a port, at addresses that may have it and others."""
     results = []
     for host, family, only in (
         ("127.0.0.1", socket.AF_INET, 0),
@@ -95,7 +95,7 @@ def dissolve(s):
 
 
 def error(s):
-    """What is pending, and what is after that."""
+    """The pending error, and the state after it."""
     names = [errno.errorcode.get(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) for _ in range(2)]
     return names
 
@@ -161,7 +161,7 @@ for how in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR, None):
     show(said(client.connect, full.getsockname()), dissolve(client), error(client))
     full.close()
 
-# Of a listener, nothing is told.
+# A listener reports no event.
 for how in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR, None):
     listener = listening(True)
     done = said(listener.shutdown, how) if how is not None else dissolve(listener)

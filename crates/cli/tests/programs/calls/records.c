@@ -1,5 +1,5 @@
-/* Writers that share a socket, whose reader is slow: each record comes whole, and those of a writer in their order.
-   Arguments: the length of a record, how many each writes, and in how many parts. */
+/* Several writers share a socket with a slow reader. Each record arrives complete, and those of a
+   writer in order. Arguments: the length of a record, records for each writer, and parts of a record. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     char record[4096], expected[4096];
     for (size_t count = 0; count < number * WRITERS; count++) {
         uint32_t head[2];
-        /* In pieces of another length, so that there often is room for a part of a record. */
+        /* Reads pieces of another length, so that there is often room for a part of a record. */
         for (size_t got = 0; got < len;) {
             size_t piece = len - got < 700 ? len - got : 700;
             ssize_t received = recv(there, record + got, piece, 0);

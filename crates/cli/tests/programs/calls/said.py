@@ -1,4 +1,4 @@
-"""What the scripts beside this one say."""
+"""Output of the scripts in this folder."""
 
 import errno
 
@@ -8,7 +8,7 @@ def show(*values):
 
 
 def said(call, *arguments):
-    """What a call returns, or the name of its error."""
+    """The result of a call, or the name of its error."""
     try:
         return call(*arguments)
     except OSError as error:

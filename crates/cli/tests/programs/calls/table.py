@@ -1,6 +1,6 @@
-"""Walks the table of socket options, whose page is the argument: what each says, set and asked for, with values and
-lengths that are right and wrong, of sockets in each state. Run on a node and over the kernel, it prints the same, but
-for what the table says that a node refuses."""
+"""Walks the table of socket options, whose page is the argument. It sets and reads each, with right and wrong values and
+lengths, on sockets in each state. The output is the same on a node and over the kernel, except for the options that the
+table lists as refused on a node."""
 
 import re
 import socket
@@ -10,11 +10,11 @@ import sys
 from said import said, show
 
 LEVELS = {"SOL_SOCKET": 1, "IPPROTO_IP": 0, "IPPROTO_IPV6": 41, "IPPROTO_TCP": 6}
-# What these are is the node's own affair, or changes from one moment to the next: how long it is has to be right.
+# The node sets these values itself, or they change from one moment to the next: only the length has to match.
 VAGUE = """SO_SNDBUF SO_RCVBUF SO_SNDBUFFORCE SO_RCVBUFFORCE SO_INCOMING_CPU SO_INCOMING_NAPI_ID SO_COOKIE SO_MEMINFO
 SO_PEERNAME SO_NETNS_COOKIE IP_MTU IPV6_MTU IPV6_PATHMTU TCP_MAXSEG TCP_WINDOW_CLAMP TCP_INFO TCP_CC_INFO TCP_TIMESTAMP
 SO_BPF_EXTENSIONS SO_RCVLOWAT IP_PROTOCOL IP_MULTICAST_TTL IPV6_MULTICAST_HOPS IPV6_MULTICAST_IF""".split()
-# These tell what the connection is, and not what was set of it.
+# These describe the connection, and not a value that was set.
 ODD = "TCP_CC_INFO TCP_ZEROCOPY_RECEIVE TCP_REPAIR_WINDOW IPV6_ADDRFORM IP_PKTOPTIONS IPV6_2292PKTOPTIONS SO_PEERPIDFD".split()
 NODE = sys.argv[2] == "node"
 INTEGERS = [0, 1, 2, 3, 5, 60, 127, 128, 255, 256, 1000, 40000, -1, -2]
@@ -47,7 +47,7 @@ def connection(listener):
 
 
 class Sockets:
-    """One in each state."""
+    """One socket in each state."""
 
     def __init__(self, host):
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -66,7 +66,7 @@ class Sockets:
 
 
 def asked(one, level, number, name):
-    """What it is, and how long by the room that there is."""
+    """The value, and its length for the given room."""
     if name in ODD:
         return ()
     whole = said(one.getsockopt, level, number, 512)
@@ -92,11 +92,11 @@ def walk(host):
                 done = said(one.setsockopt, level, number, value)
                 told = asked(one, level, number, name)
                 if fate == "refused":
-                    # Only to be off is what a node is, too.
+                    # A node supports the value 0 only.
                     assert NODE is False or done == refusal or name == "SO_ZEROCOPY", (name, state, value, done)
                     continue
                 if fate == "kernel's":
-                    # A node has no effect of it. Before it is connected or listens, the kernel says what it likes.
+                    # The option has no effect on a node. Before the socket connects or listens, the kernel's result may be any.
                     is_set = any(value[:1] if name == "SO_BINDTODEVICE" else value) and len(value) >= 4
                     assert NODE is False or state == "new" or done or not is_set, (name, state, value)
                     continue
@@ -105,7 +105,7 @@ def walk(host):
 
 
 def inherited(host):
-    """What a connection has from its listener."""
+    """What a connection inherits from its listener."""
     for level, number, name, fate, refusal in table(sys.argv[1]):
         if fate not in ("effect", "kept") or name in ODD + ["TCP_CONGESTION", "TCP_DEFER_ACCEPT"]:
             continue

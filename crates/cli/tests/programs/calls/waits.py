@@ -1,4 +1,4 @@
-"""How calls on TCP sockets wait, and what ends that: run on a node and over the kernel, it prints the same."""
+"""How calls on TCP sockets wait, and what ends the wait. The output is the same on a node and over the kernel."""
 
 import ctypes
 import errno
@@ -22,7 +22,7 @@ handled = []
 
 
 def done(returned):
-    """The same of one of libc's functions."""
+    """The result of one of libc's functions."""
     return returned if returned >= 0 else errno.errorcode[ctypes.get_errno()]
 
 
@@ -32,12 +32,12 @@ def pair():
 
 
 def soon():
-    """Everything that is on its way arrives."""
+    """Waits until everything sent has arrived."""
     time.sleep(0.05)
 
 
 def drip(sock, *pieces):
-    """Sends pieces, one after the other, while something waits for them."""
+    """Sends pieces, one after the other, while a thread waits for them."""
 
     def send():
         for piece in pieces:
@@ -154,7 +154,7 @@ def enough():
 
 
 def nothing():
-    """Calls for no bytes."""
+    """Calls with a length of zero."""
     c, s = pair()
     show("read", os.read(c.fileno(), 0), os.readv(c.fileno(), [bytearray()]))
     room = ctypes.create_string_buffer(9)
@@ -176,7 +176,7 @@ def nothing():
 
 
 def interrupted():
-    """A signal that is pending, and that a call's own mask lets through."""
+    """A pending signal that a call's own mask admits."""
     c, s = pair()
     fds = struct.pack("ihh", c.fileno(), select.POLLIN, 0)
     time_left, none = struct.pack("ll", 2, 0), bytes(128)
@@ -249,7 +249,7 @@ def connecting_again():
 
 
 def shut():
-    """Who has shut both directions takes no more bytes."""
+    """A socket that has shut both directions takes no more bytes."""
     c, s = pair()
     s.shutdown(socket.SHUT_RDWR)
     soon()
@@ -280,7 +280,7 @@ def spliced():
 
 
 def one_of_several():
-    """What EPOLLEXCLUSIVE goes with."""
+    """The events that EPOLLEXCLUSIVE combines with."""
     c, s = pair()
     epoll, exclusive = select.epoll(), select.EPOLLIN | select.EPOLLEXCLUSIVE
     show("changed", said(epoll.modify, c, exclusive))
@@ -291,7 +291,7 @@ def one_of_several():
 
 
 def deferred():
-    """A listener that wants data with its connections, or at least to wait for them."""
+    """A listener that waits for the data of its connections (TCP_DEFER_ACCEPT)."""
     with socket.create_server((HOST, 0)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 4)
         show("seconds", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT))
@@ -315,7 +315,7 @@ def deferred():
 
 
 def closed():
-    """What is closed while a call waits for it is not open when the call looks again."""
+    """A descriptor that is closed during a call is not open when the call continues."""
 
     def polls(number, reader):
         poll = select.poll()
@@ -324,7 +324,7 @@ def closed():
         return [(found == number, events) for found, events in poll.poll(10000)]
 
     def selects(number, reader):
-        # A connection could be written to at once.
+        # The connection could be written to at once.
         ready = select.select([reader, number], [], [number], 10)
         return [[found == number for found in which] for which in ready]
 
@@ -336,7 +336,7 @@ def closed():
             waits = threading.Thread(target=lambda: show(call.__name__, said(call, number, reader)))
             waits.start()
             soon()
-            # At once, since who is woken in between is told of the first.
+            # At once, since a thread that is woken in between gets the first event.
             os.close(number)
             os.write(writer, b"x")
             waits.join()
@@ -380,7 +380,7 @@ def closed():
 
 
 def in_turn():
-    """Who takes one event at a time hears of everybody, whoever else is always ready."""
+    """A caller that takes one event at a time gets the events of all, whichever is always ready."""
     reader, writer = os.pipe()
     os.write(writer, b"x")
     for ready in range(1, 3):

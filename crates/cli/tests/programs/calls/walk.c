@@ -1,5 +1,5 @@
-/* Every call that a socket can be given, on a connection: by libc's function and by number. Run on a node and over the
-   kernel, it prints the same: a line a call, which begins with its name. */
+/* Every call that takes a socket, on a connection: by libc's function and by number. The output
+   is the same on a node and over the kernel: one line for each call, which begins with its name. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ static void say(const char *name, const char *how, long done)
     (say(#name, "libc", (long)(function)), say(#name, "number", syscall(SYS_##name, __VA_ARGS__)))
 #define BY_NUMBER(name, ...) say(#name, "number", syscall(SYS_##name, __VA_ARGS__))
 
-/* Bytes are there to be received. */
+/* Waits until bytes can be received. */
 static void fill(void)
 {
     if (write(there, "0123456789", 10) != 10)
@@ -70,7 +70,7 @@ static void drain(int from)
     say("#", from == here ? "came here" : "came there", got);
 }
 
-/* One of the program's own numbers, which differ. */
+/* One of the program's own numbers, which vary. */
 static long number(long fd)
 {
     if (fd >= 0) {

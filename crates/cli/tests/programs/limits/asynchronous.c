@@ -1,4 +1,4 @@
-/* Connections that libc, or the kernel, reads and writes beside the program. */
+/* Connections that libc, or the kernel, reads and writes asynchronously. */
 
 #include "ends.h"
 #include <aio.h>
@@ -14,7 +14,7 @@ static void finish(struct aiocb *request, const char *what)
     say("bytes", aio_return(request));
 }
 
-/* One request to the kernel, and what becomes of it. */
+/* One request to the kernel, and its result. */
 static void submit(aio_context_t context, struct iocb request, const char *what, int other)
 {
     struct iocb *list[] = {&request};
@@ -24,11 +24,11 @@ static void submit(aio_context_t context, struct iocb request, const char *what,
     if (other >= 0)
         MUST(send(other, "hello", 5, MSG_NOSIGNAL));
     say("events", syscall(SYS_io_getevents, context, 1L, 1L, &event, &limit));
-    /* Who is woken up is told of more than it has asked for. */
+    /* The woken thread gets more events than it has asked for. */
     say(what, request.aio_lio_opcode == IOCB_CMD_POLL ? event.res & POLLIN : event.res);
 }
 
-/* By system calls, as libaio makes them. */
+/* Made by system calls, as libaio does. */
 static void by_number(int listens)
 {
     int ends[2];
@@ -81,7 +81,7 @@ int main(void)
         finish(&writes, "written");
         finish(&reads, "read");
         say("the same", !memcmp(bytes, "hello", 5));
-        /* Other calls go on as they did. */
+        /* Other calls continue to work. */
         exchange(ends);
     }
     by_number(listens);

@@ -1,4 +1,4 @@
-/* Threads that are cancelled in the middle of calls, and threads with next to no stack. */
+/* Threads that are cancelled during calls, and threads with the smallest stacks. */
 
 #include "ends.h"
 
@@ -15,7 +15,7 @@ static void clean(void *words)
     cleaned++;
 }
 
-/* Waits in a call for what never comes. */
+/* Waits in a call forever. */
 static void *waiting(void *which)
 {
     static unsigned char bytes[1 << 20];
@@ -61,7 +61,7 @@ static void *waiting(void *which)
     return NULL;
 }
 
-/* Is cancelled, and another thread goes on with the connection. */
+/* Is cancelled, and another thread continues with the connection. */
 static void cancels(void)
 {
     listens = listener();
@@ -72,7 +72,7 @@ static void cancels(void)
             void *result;
             pair(listens, ends);
             MUST(-pthread_create(&thread, NULL, waiting, (void *)call));
-            /* At once, or when it sleeps, or somewhere in between. */
+            /* At once, during the sleep, or in between. */
             usleep(turn % 5 * (call == SEND ? 2000 : 700));
             MUST(-pthread_cancel(thread));
             MUST(-pthread_join(thread, &result));
@@ -94,7 +94,7 @@ static void cancels(void)
     exchange(ends);
 }
 
-/* One that has said that it is not to be cancelled now gets its bytes. */
+/* A thread that has disabled cancellation gets its bytes. */
 static void *protected(void *words)
 {
     char bytes[6] = "";
@@ -149,7 +149,7 @@ static void stacks(void)
     }
 }
 
-/* Whose first connection is its first call that has to do with any. */
+/* Its first connection is its first call on any socket. */
 static void *first(void *words)
 {
     (void)words;

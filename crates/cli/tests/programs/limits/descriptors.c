@@ -1,4 +1,4 @@
-/* Few descriptors, very many, all of them closed at once, and no memory. */
+/* Few descriptors, very many descriptors, all of them closed at once, and no memory. */
 
 #include "ends.h"
 
@@ -8,13 +8,13 @@ static void limit(int resource, rlim_t most)
     MUST(setrlimit(resource, &limit));
 }
 
-/* As many connections as there are descriptors for; who finds none loses nothing. */
+/* Makes connections until descriptors run out; a failed attempt loses no connection. */
 static void few(void)
 {
     int listens, numbers[64], made = 0, got = 0, right = 0, other[2];
     closefrom(3);
     listens = listener();
-    /* What the library needs, it has. */
+    /* The library already has what it needs. */
     pair(listens, other);
     limit(RLIMIT_NOFILE, 16);
     for (int number; made < 64 && (number = socket(AF_INET, SOCK_STREAM, 0)) >= 0;) {
@@ -28,7 +28,7 @@ static void few(void)
     say("none for it", errno == EMFILE);
     struct pollfd polled = {listens, POLLIN, 0};
     say("still there", poll(&polled, 1, 0));
-    /* With some room, each is accepted after all, those included that have gone meanwhile. */
+    /* With some room, each is accepted after all, including connections that have ended meanwhile. */
     for (int turn = 0; turn < made; turn++) {
         char byte = 'a' + turn;
         MUST(send(numbers[turn], &byte, 1, MSG_NOSIGNAL));
@@ -47,7 +47,7 @@ static void few(void)
     exchange(other);
 }
 
-/* What calls say that need a descriptor when there is none. */
+/* Results of calls that need a descriptor when none is left. */
 static void none(void)
 {
     int listens = listener(), ends[2], other[2], last = -1;
@@ -75,7 +75,7 @@ static void none(void)
     say("something", epoll_wait(epoll, &event, 1, -1));
 }
 
-/* The system has no room for another open file, as strace has it while it is attached. */
+/* The system has no room for another open file; strace injects this error while it is attached. */
 static pid_t no_more_files(void)
 {
     char me[16], line[200];
@@ -91,7 +91,7 @@ static pid_t no_more_files(void)
     }
     for (int found = 0; found != tracer;) {
         FILE *status = fopen("/proc/self/status", "r");
-        /* It refuses from then on that it is attached. */
+        /* From then on the system refuses a second tracer. */
         for (found = 0; status != NULL && fgets(line, sizeof line, status);)
             if (sscanf(line, "TracerPid: %d", &found) == 1)
                 break;
@@ -103,14 +103,14 @@ static pid_t no_more_files(void)
     return tracer;
 }
 
-/* The same, where the system has none. */
+/* The system itself has no room for another open file. */
 static void none_of_the_system(void)
 {
     int listens = listener(), ends[2], other[2], unused[2], status;
     pair(listens, ends);
     other[0] = connected();
     pid_t tracer = no_more_files();
-    /* Accepting may do without: a node has a descriptor for a connection, but no file. */
+    /* Accepting may work without: a node needs a descriptor for a connection, but no file. */
     say("epoll_create1", epoll_create1(0) < 0 ? errno : 0);
     say("pipe", pipe(unused) < 0 ? errno : 0);
     say("socket", socket(AF_INET, SOCK_STREAM, 0) < 0 ? errno : 0);
@@ -123,7 +123,7 @@ static void none_of_the_system(void)
     exchange(other);
 }
 
-/* The library begins with next to none. Those that the program was started with do not count. */
+/* The library starts with almost no descriptors, apart from those that the program started with. */
 static void begins_with(const char *program, rlim_t most)
 {
     closefrom(3);
@@ -140,7 +140,7 @@ static void plain(void)
     }
 }
 
-/* All that the program could have are closed. It goes on with what it opens then. */
+/* Closes all descriptors that the program could have, and continues with new ones. */
 static void all_closed(int way)
 {
     int ends[2], last[2], listens = listener();
@@ -169,7 +169,7 @@ static void all_closed(int way)
     exchange(ends);
 }
 
-/* Closes all but the one end, in a child that has both. */
+/* Closes all but one end, in a child that has both. */
 static void half_closed(void)
 {
     int ends[2], status, listens = listener();
@@ -189,7 +189,7 @@ static void half_closed(void)
     say("end", recv(ends[0], &byte, 1, 0));
 }
 
-/* Numbers as high as the system has them. */
+/* Uses numbers as high as the system allows. */
 static void many(void)
 {
     struct rlimit limit = {1 << 20, 1 << 20};
@@ -205,7 +205,7 @@ static void many(void)
     exchange(high);
 }
 
-/* No more memory than the program has now, and a little. */
+/* Limits memory to little more than the program has now. */
 static void memory(void)
 {
     int ends[2], listens = listener();

@@ -1,4 +1,4 @@
-/* Both ends of connections of a program with itself, and bytes that are looked at. */
+/* Both ends of a program's connections with itself, and checks of their bytes. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -40,7 +40,7 @@ static void say(const char *what, long value)
 
 static struct sockaddr_in here;
 
-/* A listener, whose address is `here` from now on. */
+/* Makes a listener, whose address is `here` from now on. */
 static int UNUSED listener(void)
 {
     socklen_t length = sizeof here;
@@ -66,7 +66,7 @@ static void UNUSED pair(int listener, int ends[2])
     ends[1] = MUST(accept(listener, NULL, NULL));
 }
 
-/* A byte in which a piece that is missing, twice or elsewhere is seen. */
+/* A byte that reveals missing, repeated or misplaced pieces. */
 static unsigned char at(size_t place)
 {
     unsigned mixed = (unsigned)place * 2654435761u;
@@ -75,7 +75,7 @@ static unsigned char at(size_t place)
 
 enum { PIECE = 16384 };
 
-/* Sends so many bytes, however often a signal comes. */
+/* Sends `len` bytes, however often a signal arrives. */
 static size_t UNUSED send_all(int end, size_t length)
 {
     unsigned char *bytes = malloc(PIECE);
@@ -93,7 +93,7 @@ static size_t UNUSED send_all(int end, size_t length)
     return sent;
 }
 
-/* How many of the bytes that have come are the right ones; `from` is where they begin. */
+/* How many of the received bytes are right; `from` is the position of the first. */
 static size_t UNUSED right(const unsigned char *bytes, size_t from, size_t length)
 {
     size_t place = 0;
@@ -121,7 +121,7 @@ static long UNUSED receive_all(int end)
     return wrong ? wrong : got;
 }
 
-/* Whether what one end sends comes out at the other one, and then the end of it. */
+/* Whether the other end receives the bytes of one end, and then the end of the stream. */
 static void UNUSED exchange(int ends[2])
 {
     char bytes[8] = "";

@@ -1,4 +1,4 @@
-/* Signals: at every point of transfers, on stacks of their own, and handlers that never return. */
+/* Signals: at every point of transfers, on alternate stacks, and with handlers that never return. */
 
 #include "ends.h"
 #include <setjmp.h>
@@ -24,7 +24,7 @@ static void timer(long micros)
     MUST(setitimer(ITIMER_REAL, &every, NULL));
 }
 
-/* Receives with another way of waiting every time. */
+/* Receives by another way of waiting each time. */
 static long receive_variously(int end)
 {
     static unsigned char bytes[65536];
@@ -78,7 +78,7 @@ static void *sender(void *end)
     return (void *)sent;
 }
 
-/* All threads are hit, inside and outside of calls. */
+/* Signals reach all threads, inside and outside of calls. */
 static void transfers(int flags)
 {
     int ends[2], listens = listener();
@@ -107,7 +107,7 @@ static void jump(int signal)
     siglongjmp(before, 1);
 }
 
-/* Out of every call that waits, by a jump. The connection is as good as before. */
+/* Leaves every waiting call by a jump. The connection still works. */
 static void jumps(void)
 {
     static volatile int turn, ends[2], listens, epoll;
@@ -153,7 +153,7 @@ static void jumps(void)
     }
     say("jumped", jumped);
     close(epoll);
-    /* The one that was left by jumps is closed first: nothing must hold it. */
+    /* Closes first the connection that was left by jumps: nothing must hold it. */
     made[0] = ends[1], made[1] = ends[0];
     exchange(made);
     pair(listens, made);
@@ -162,7 +162,7 @@ static void jumps(void)
 
 static int own[2];
 
-/* A handler on a small stack of its own, which has both ends of a connection. */
+/* A handler on a small alternate stack, which uses both ends of a connection. */
 static void talker(int signal)
 {
     char byte = 'x';

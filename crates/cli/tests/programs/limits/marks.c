@@ -1,5 +1,5 @@
-/* What a program sets of a connection, and of what stands for it, is not what later ones have; what
-   calls say of addresses, options, interfaces and urgent data that are not as usual. */
+/* Attributes of a connection and of its descriptor do not pass to later ones. Also
+   the results of calls with unusual addresses, options, interfaces and urgent data. */
 
 #include "ends.h"
 #include <net/if.h>
@@ -12,7 +12,7 @@
 
 enum { RCVTIMEO_NEW = 66, SNDTIMEO_NEW = 67, F_SETSIG_ = 10, F_GETSIG_ = 11 };
 
-/* What a call returns, or less than zero, why it fails. */
+/* The result of a call, or its negative error. */
 #define SAID(call)                                                                                           \
     ({                                                                                                       \
         errno = 0;                                                                                           \
@@ -47,7 +47,7 @@ static int has_marks(int end)
     return flags || fcntl(end, F_GETOWN) || fcntl(end, F_GETSIG_) || status.st_uid == 5 || (status.st_mode & 0777) == 0751;
 }
 
-/* What was set of connections that are closed, those that come after them do not have. */
+/* Attributes of closed connections do not pass to later connections. */
 static void later(void)
 {
     static const int names[] = {SO_TIMESTAMP, 35 /* SO_TIMESTAMPNS */, SO_TIMESTAMPING, 40 /* SO_RXQ_OVFL */,
@@ -115,7 +115,7 @@ static void timeouts(void)
     printf("%ld s %ld us\n", spans[0], spans[1]);
     SAID(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, spans, 8));
     SAID(setsockopt(ends[0], SOL_SOCKET, SO_KEEPALIVE, spans, -1));
-    /* Of a listener that listens already, its connections have it. */
+    /* A listener's later options apply to its later connections. */
     span.tv_usec = 60000;
     SAID(setsockopt(listens, SOL_SOCKET, SO_RCVTIMEO, &span, sizeof span));
     pair(listens, ends);
@@ -215,7 +215,7 @@ static void addresses(void)
     SAID(connect(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&here, sizeof here));
 }
 
-/* A socket that was refused is as one that nothing was done with. */
+/* A refused socket is like a new one. */
 static void refused(void)
 {
     struct sockaddr_in none, there;
@@ -268,7 +268,7 @@ static void *polls(void *end)
     return (void *)(long)poll(&state, 1, 20000);
 }
 
-/* Who waits for a connection that another thread dissolves. */
+/* A thread waits for a connection that another thread dissolves. */
 static void dissolved(void)
 {
     int listens = listener(), ends[2];
@@ -348,7 +348,7 @@ static void peeked(void)
     SAID(recv(ends[1], bytes, 8, MSG_PEEK));
 }
 
-/* The names of events are those that each registration asks for. */
+/* Each registration gets the names of events that it asks for. */
 static void events(void)
 {
     static const unsigned asked[] = {EPOLLIN,    EPOLLRDNORM,    EPOLLIN | EPOLLRDNORM, EPOLLOUT, EPOLLWRNORM,
@@ -369,7 +369,7 @@ static void events(void)
         bits[told[count - 1].data.u32] = told[count - 1].events;
     for (unsigned which = 0; which < COUNT; which++)
         printf("%x: %x\n", asked[which], bits[which]);
-    /* Nobody connects to the listener beside the connection. */
+    /* No client connects to the listener beside the connection. */
     int ends[2];
     pair(listens, ends);
     event.events = EPOLLIN;
@@ -378,7 +378,7 @@ static void events(void)
     say("nothing", poll(&(struct pollfd){outer, POLLIN, 0}, 1, 0));
 }
 
-/* A name of the node's is no number, and is the name that is found. */
+/* A node's name is not a number, and the result has the name that was asked for. */
 static void names(const char *name)
 {
     struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST, .ai_family = AF_INET}, *found = NULL;

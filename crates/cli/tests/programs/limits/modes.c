@@ -1,11 +1,11 @@
-/* Whether calls on a listener wait: as told past libc, and by other processes. */
+/* Whether calls on a listener wait, as set past libc and by other processes. */
 
 #include "ends.h"
 
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-/* A system call that no library sees. */
+/* A system call that bypasses every library. */
 static long past(long number, long first, long second, long third)
 {
 #if defined(__x86_64__)
@@ -28,14 +28,14 @@ static void say_mode(const char *who, int number)
     say("other flags", flags & ~(O_NONBLOCK | O_RDWR));
 }
 
-/* What accept says of a listener that nobody connects to. */
+/* The result of accept on a listener without clients. */
 static void say_none(int listens)
 {
     say("accepted", accept(listens, NULL, NULL));
     say("there is none", errno == EAGAIN);
 }
 
-/* Accepts one that comes when it waits. */
+/* Accepts a connection that arrives while it waits. */
 static void wait_for_one(int listens)
 {
     char byte;
@@ -62,7 +62,7 @@ static void told_past_libc(void)
     exchange(ends);
 }
 
-/* Another program accepts by what it has inherited, and then says that it will not wait. */
+/* Another program accepts from the inherited listener, and then sets it non-blocking. */
 static void accepts(int listens)
 {
     socklen_t length = sizeof here;
@@ -98,7 +98,7 @@ static void *connect_later(void *unused)
     return unused;
 }
 
-/* A child that libc starts inherits a listener, and asks for nothing. */
+/* A child that libc starts inherits a listener, and does not use it. */
 static void shell(void)
 {
     for (int with_pipe = 0; with_pipe < 2; with_pipe++) {

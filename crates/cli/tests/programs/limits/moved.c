@@ -1,4 +1,4 @@
-/* Bytes that the kernel or libc moves between connections and what is the kernel's. */
+/* Bytes that the kernel or libc moves between connections and files or pipes of the kernel. */
 
 #include "ends.h"
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ static double now(void)
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-/* Files that end before as much was sent as was asked for: nothing of them is held back. */
+/* Files that end before the requested length: no byte of them is held back. */
 static void file_ends(void)
 {
     size_t sizes[] = {10, 5000, 65536, 70000, 150000};
@@ -31,7 +31,7 @@ static void file_ends(void)
             pair(listens, ends);
             MUST(write(file, bytes, sizes[each]));
             MUST(lseek(file, 0, SEEK_SET));
-            /* The kernel sends the end of a file at once, too; what is slow is slow by 200 ms. */
+            /* The kernel also sends the end of a file at once; a delay would be 200 ms. */
             double began = now(), last = 0;
             size_t sent = 0, got = 0;
             ssize_t more;
@@ -70,13 +70,13 @@ static void pipes(void)
     fails("nothing", splice(pipes[0], NULL, ends[0], NULL, 10, SPLICE_F_NONBLOCK));
     MUST(fcntl(pipes[0], F_SETFL, O_NONBLOCK));
     fails("nothing", splice(pipes[0], NULL, ends[0], NULL, 10, 0));
-    /* What cannot be sent stays in the pipe. */
+    /* Bytes that cannot be sent stay in the pipe. */
     signal(SIGPIPE, SIG_IGN);
     MUST(shutdown(ends[0], SHUT_WR));
     MUST(write(pipes[1], "hello", 5));
     fails("broken", splice(pipes[0], NULL, ends[0], NULL, 10, 0));
     say("still there", read(pipes[0], bytes, 5));
-    /* Nobody is left to write, or to read. */
+    /* No writer or reader is left. */
     close(pipes[1]);
     fails("no writer", splice(pipes[0], NULL, ends[0], NULL, 10, 0));
     close(pipes[0]);
@@ -117,7 +117,7 @@ static void streams(void)
     opened_again("/dev/null");
     opened_again("/nowhere/at/all");
     opened_again(NULL);
-    /* The standard one, twice. */
+    /* The standard stream, twice. */
     int former = MUST(dup(1));
     fflush(stdout);
     for (int turn = 0; turn < 2; turn++) {
@@ -146,7 +146,7 @@ int __close(int);
 int __dup2(int, int);
 int __fcntl(int, int, ...);
 
-/* libc's functions by their other names. */
+/* libc's functions by their alternative names. */
 static void other_names(void)
 {
     int ends[2];

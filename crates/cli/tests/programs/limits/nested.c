@@ -21,7 +21,7 @@ static void add(int epoll, int number, unsigned events)
     MUST(control(epoll, EPOLL_CTL_ADD, number, events));
 }
 
-/* What is told at once; 0: nothing. */
+/* The events available at once; 0: none. */
 static int told(int epoll, int timeout)
 {
     struct epoll_event events[4] = {0};
@@ -66,7 +66,7 @@ static void levels(void)
     say("inside", told(inner, -1));
     take(ends[1]);
     say("nothing", told(outermost, 0) + told(outer, 0) + told(inner, 0));
-    /* Both of the kernel and of the node. */
+    /* One of the kernel and one of the node. */
     int pipes[2];
     MUST(pipe(pipes));
     add(inner, pipes[0], EPOLLIN);
@@ -147,7 +147,7 @@ static void *waits(void *epoll)
 
 enum { WAITERS = 4 };
 
-/* Threads wait already when an instance gets its first connection. */
+/* Threads already wait when an instance gets its first connection. */
 static void meanwhile(int nested)
 {
     int ends[WAITERS][2], pipes[2], inner = made(), outer = nested ? made() : inner;
@@ -175,7 +175,7 @@ static void meanwhile(int nested)
     say("all", told(inner, -1) / 10000);
 }
 
-/* Connections and a pipe that the program knows by the same: each of them is told of. */
+/* Connections and a pipe with the same `data`: each of them is reported. */
 static void of_one_name(void)
 {
     int ends[WAITERS][2], pipes[2], epoll = made();
@@ -200,7 +200,7 @@ static void *waits_for_ever(void *epoll)
     return NULL;
 }
 
-/* One of the threads that wait is cancelled. */
+/* One of the waiting threads is cancelled. */
 static void cancelled(void)
 {
     int ends[2], epoll = made();

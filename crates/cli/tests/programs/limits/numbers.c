@@ -1,4 +1,4 @@
-/* Numbers that no descriptor has, and calls that the kernel refuses: nothing changes by them. */
+/* Invalid descriptor numbers, and calls that the kernel refuses: they change nothing. */
 
 #include "ends.h"
 #include <linux/close_range.h>
@@ -12,7 +12,7 @@ static void fails(const char *what, long result)
     say(what, result < 0 ? -errno : result);
 }
 
-/* Every call on one that takes another number. */
+/* Every call on a descriptor that takes another number. */
 static void with_number(int listens, int end, int epoll, int number)
 {
     int copies[] = {end, listens, epoll};
@@ -40,13 +40,13 @@ static void with_number(int listens, int end, int epoll, int number)
     fails("close", close(number));
 }
 
-/* Bits of F_GETFL that a program sees of its own. */
+/* The bits of F_GETFL that a program sees. */
 static void shows(int end)
 {
     say("waits not", (MUST(fcntl(end, F_GETFL)) & O_NONBLOCK) != 0);
 }
 
-/* Flags and places that a socket does not know. */
+/* Flags and offsets that a socket does not support. */
 static void not_known(int end)
 {
     char byte = 'x';
@@ -62,7 +62,7 @@ static void not_known(int end)
     fails("before all", preadv2(end, &part, 1, -5, 0));
 }
 
-/* Messages of which only the first can be used, and what is wrong with them before that. */
+/* Messages of which only the first is valid, and earlier errors. */
 static void messages(const int ends[2])
 {
     long page = MUST(sysconf(_SC_PAGESIZE));
@@ -92,7 +92,7 @@ static void refused(int listens, int ends[2], const int other[2])
     fails("flags", dup3(other[0], ends[0], O_APPEND));
     fails("the same", dup3(ends[0], ends[0], 0));
     fails("the same", dup2(ends[0], ends[0]));
-    /* A number that was had before there was a limit below it. */
+    /* A number from before a lower limit. */
     int high = MUST(fcntl(ends[0], F_DUPFD, 900));
     MUST(getrlimit(RLIMIT_NOFILE, &limit));
     less = limit;
@@ -117,7 +117,7 @@ static void refused(int listens, int ends[2], const int other[2])
     say("received", recv(ends[1], &byte, 1, 0));
 }
 
-/* A thread that has numbers of its own, and closes all. */
+/* A thread with its own descriptor table closes all. */
 static void *parted(void *way)
 {
     if (way == NULL) {
@@ -155,7 +155,7 @@ int main(void)
     not_known(ends[0]);
     messages(ends);
     refused(listens, ends, other);
-    /* All of them are what they were. */
+    /* All of them are unchanged. */
     MUST(send(ends[0], "x", 1, MSG_NOSIGNAL));
     say("told", epoll_wait(epoll, &event, 1, -1));
     MUST(recv(ends[1], &numbers, 1, 0));

@@ -1,4 +1,4 @@
-/* Processes that leave something behind: their parents, their memory. */
+/* Processes that leave their parents or their memory behind. */
 
 #include "ends.h"
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 
 static int listens;
 
-/* A server that answers one connection after the other, until nobody asks any more. */
+/* A server that answers one connection after the other, until its clients end. */
 static void serve(int connections)
 {
     char bytes[5];
@@ -31,7 +31,7 @@ static void ask(void)
     close(end);
 }
 
-/* A child of a child that nobody knows serves; it has made its listener itself, or not. */
+/* A grandchild serves; it has made its listener itself, or inherited it. */
 static void daemonise(int inherits)
 {
     int told[2], status;
@@ -64,7 +64,7 @@ static void daemonise(int inherits)
     ask();
 }
 
-/* Programs that are run by a child which shares the memory of its parent. */
+/* Programs that a child executes while it shares its parent's memory. */
 static void shared(void)
 {
     int ends[2], status;
@@ -95,7 +95,7 @@ static void shared(void)
     exchange(ends);
 }
 
-/* Forks past libc, as vsftpd and programs that make containers do. */
+/* Forks past libc, as vsftpd and container runtimes do. */
 static pid_t by_clone(void)
 {
     return syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
@@ -107,7 +107,7 @@ static pid_t by_clone3(void)
     return syscall(SYS_clone3, &arguments, sizeof arguments);
 }
 
-/* A child has a connection, of which the parent closes its copy. */
+/* A child has a connection whose copy the parent closes. */
 static void given_to_child(pid_t (*forks)(void))
 {
     int ends[2], status;
@@ -134,7 +134,7 @@ static void say_limits(struct rlimit limits)
     say("hard limit", limits.rlim_max == RLIM_INFINITY ? -1 : (long)limits.rlim_max);
 }
 
-/* No more memory than a node's, of which a child maps its own, as vsftpd's have. */
+/* Limits memory to that of a node, which a child maps too, as vsftpd's processes do. */
 static void limited(void)
 {
     struct rlimit most = {200 << 20, 300 << 20}, told;
@@ -154,7 +154,7 @@ static void limited(void)
     given_to_child(by_clone);
 }
 
-/* Functions that are looked up, by those who load a library or stand in for libc's. */
+/* Functions looked up by programs that load a library or replace libc's functions. */
 static void looked_up(void)
 {
     void *handles[] = {RTLD_DEFAULT, RTLD_NEXT, dlopen("libc.so.6", RTLD_NOW), dlopen(NULL, RTLD_NOW)};
@@ -173,7 +173,7 @@ static void looked_up(void)
     }
 }
 
-/* The first thing that a child does with the connection is to shut it. */
+/* The child's first call on the connection shuts it down. */
 static void shut(void)
 {
     int ends[2], status;

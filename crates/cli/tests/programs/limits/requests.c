@@ -1,5 +1,5 @@
-/* A connection for each request, without end: a server of one thread, and a client that makes as
-   many requests as each line that it reads says. */
+/* One connection for each request, without end: a server with one thread,
+   and a client. The client makes as many requests as each input line says. */
 
 #include "ends.h"
 

@@ -1,4 +1,4 @@
-/* Processes that give up what their node knows them by, and what they start then. */
+/* Processes that give up the identity by which their node knows them, and the programs that they start then. */
 
 #include "ends.h"
 #include <dirent.h>
@@ -19,7 +19,7 @@ static void become_nobody(void)
     MUST(setuid(65534));
 }
 
-/* Whether bytes get through, both ways. */
+/* Whether bytes pass in both directions. */
 static int talk(int ends[2])
 {
     char bytes[11] = "";
@@ -30,7 +30,7 @@ static int talk(int ends[2])
     return !strcmp(bytes, "helloagain");
 }
 
-/* What a child does with what it has inherited, and with what it makes. */
+/* A child's work with inherited and new sockets. */
 static void use(int inherited[2])
 {
     int ends[2];
@@ -50,7 +50,7 @@ static void await(pid_t child)
     say("child", status);
 }
 
-/* A child, and the child of one that has ended. */
+/* A child, and the child of an ended process. */
 static void have_children(int inherited[2])
 {
     int told[2];
@@ -92,7 +92,7 @@ static void *talks(void *ends)
     return NULL;
 }
 
-/* Children of a thread, while others are in the middle of calls. */
+/* Children of a thread, while other threads are in the middle of calls. */
 static void have_children_between_threads(void)
 {
     pthread_t threads[THREADS];
@@ -124,7 +124,7 @@ static void have_children_between_threads(void)
     }
 }
 
-/* Starts a program that gives back what it gets over its standard input. */
+/* Starts a program that echoes its standard input. */
 static pid_t start(int way, int end)
 {
     char *words[] = {"cat", NULL};

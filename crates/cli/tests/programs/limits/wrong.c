@@ -1,4 +1,4 @@
-/* Calls that are given memory that is nobody's, and messages with connections in them. */
+/* Calls with invalid memory, and messages with connections in them. */
 
 #include "ends.h"
 #include <sys/ioctl.h>
@@ -13,7 +13,7 @@ static void fails(const char *what, long result)
     say(what, result < 0 ? -errno : result);
 }
 
-/* Every call on a connection that moves bytes, with one address in the place of the bytes'. */
+/* Every call on a connection that moves bytes, with an invalid address for the bytes. */
 static void buffers(int end, void *wrong)
 {
     struct iovec part = {wrong, 5};
@@ -30,7 +30,7 @@ static void buffers(int end, void *wrong)
     fails("recvmsg", recvmsg(end, &message, 0));
 }
 
-/* Every call on a connection, with one address in the place of anything else. */
+/* Every call on a connection, with an invalid address for any other argument. */
 static void calls(int end, void *wrong)
 {
     struct iovec good = {"hello", 5};
@@ -112,7 +112,7 @@ static void addresses(void)
         try_all(wrong[each], 1, 1);
 }
 
-/* Memory that a program could have. The bytes that are sent and received must be there. */
+/* Memory that a program could have. The sent and received bytes must be valid. */
 static void mapped(void)
 {
     long page = MUST(sysconf(_SC_PAGESIZE));
@@ -129,7 +129,7 @@ static void mapped(void)
 
 enum { MESSAGES = 2 };
 
-/* A child answers on connections that come to it in several messages of one call. */
+/* A child answers on connections that arrive in several messages of one call. */
 static void passed(void)
 {
     int pairs[MESSAGES][2], over[2], status;

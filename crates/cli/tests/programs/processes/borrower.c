@@ -22,7 +22,7 @@ static int mine, theirs;
 static void say(const char *what) {
     char bytes[200];
     size_t had = 0;
-    // What came ends with a line's end.
+    // The received bytes end with a newline.
     while (had < sizeof bytes - 1) {
         ssize_t more = read(theirs, bytes + had, 1);
         if (more <= 0 || bytes[had++] == '\n')
@@ -86,7 +86,7 @@ int main(void) {
     }
     printf("written by the child: %d, ended %d\n", seen, ended(child));
 
-    // The child's numbers are its own, and bytes go by what it has made of them.
+    // The child has its own numbers, and its bytes follow its own changes of them.
     child = vfork();
     if (!child) {
         if (dup2(mine, 50) != 50 || close(mine) || write(mine, "?", 1) != -1 || errno != EBADF)
@@ -125,7 +125,7 @@ int main(void) {
     printf("no program: %d\n", ended(child));
     say("by the child");
 
-    // A child of a child, and one that is killed.
+    // A grandchild, and a child that is killed.
     child = vfork();
     if (!child) {
         pid_t inner = vfork();
@@ -154,7 +154,7 @@ int main(void) {
     printf("cloned: waited %d, seen %d, ended %d\n", waited >= 0.1, seen, ended(child));
     say("by clone");
 
-    // While other threads change numbers.
+    // Meanwhile other threads change numbers.
     pthread_t threads[2];
     for (int at = 0; at < 2; at++)
         pthread_create(&threads[at], 0, busy, (void *)&stop);

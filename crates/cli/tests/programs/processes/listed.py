@@ -1,5 +1,5 @@
-"""Connections and listeners of a program in the lists of `/proc`, as it and others read them: run on a node and over the
-kernel, it prints the same."""
+"""Connections and listeners of a program in the lists of `/proc`, as it and others read them. The output is the same on a
+node and over the kernel."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ def read(path):
 
 
 def past(path):
-    """By a system call of the program's own."""
+    """Reads by the program's own system call."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = libc.syscall(257, -100, path.encode(), 0, 0)
     with open(number) as file:
@@ -26,7 +26,7 @@ def past(path):
 
 
 def within(path):
-    """By a folder's descriptor."""
+    """Reads through a directory's descriptor."""
     folder, name = path.rsplit("/net/", 1)
     number = os.open(folder, os.O_RDONLY)
     opened = os.open("net/" + name, os.O_RDONLY, dir_fd=number)
@@ -36,12 +36,12 @@ def within(path):
 
 
 def standard(path):
-    """As libc's own streams."""
+    """Reads through libc's own streams."""
     return subprocess.run(["cat", path], stdout=subprocess.PIPE, text=True).stdout
 
 
 def lines(text, port):
-    """State, queues and whose, of the sockets at a port."""
+    """State, queues and owner of the sockets at a port."""
     inodes = {}
     for number in os.listdir("/proc/self/fd"):
         link = said(os.readlink, f"/proc/self/fd/{number}")

@@ -1,5 +1,5 @@
-"""What processes share that have the same socket, by fork, by another program, and by a message: run on a node and over
-the kernel, it prints the same."""
+"""State that processes with the same socket share, by fork, by `exec`, and by a message. The output is the same on a node
+and over the kernel."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ from said import said, show
 HOST, HOST6 = "127.0.0.1", "::1"
 SOL, TCP, IP, IPV6 = socket.SOL_SOCKET, socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6
 PEEK_OFF, INQ, COOKIE = 42, 36, 57
-# Options that only the socket remembers, and those that change what calls do.
+# Options that only the socket stores, and options that change the effect of calls.
 OPTIONS = {
     "priority": (SOL, socket.SO_PRIORITY, 4),
     "mark of timestamps": (SOL, 29, 1),
@@ -52,7 +52,7 @@ def pair(family=socket.AF_INET, host=HOST):
 
 
 def forked(act):
-    """Does it in a child."""
+    """Runs it in a child."""
     child = os.fork()
     if not child:
         try:
@@ -66,7 +66,7 @@ def forked(act):
 
 
 def sent(act, it):
-    """Does it in a child that was sent the socket."""
+    """Runs it in a child that has received the socket in a message."""
     mine, theirs = socket.socketpair()
     child = os.fork()
     if not child:
@@ -110,14 +110,14 @@ def modes():
     show("made by a copy", flags(server), said(os.read, server.fileno(), 1))
     child = os.fork()
     if not child:
-        # Whoever waits goes on as it has begun; the next call does not.
+        # A waiting call continues with its old mode; the next call does not.
         os._exit(0)
     os.waitpid(child, 0)
     os.close(copy)
 
 
 def signals():
-    """Who owns a connection, and is signalled."""
+    """The owner of a connection, which gets its signals."""
     client, server = pair()
     came = []
     signal.signal(signal.SIGIO, lambda number, frame: came.append(number))
@@ -152,7 +152,7 @@ def spans():
 def peeks():
     client, server = pair()
     if said(client.setsockopt, SOL, PEEK_OFF, 0) is not None:
-        # Before Linux 6.10, TCP had none.
+        # Before Linux 6.10, TCP did not have this option.
         return show("no peeking behind")
     server.sendall(b"abcdef")
     while struct.unpack("i", fcntl.ioctl(client, termios.FIONREAD, b"\0" * 4))[0] < 6:
@@ -173,7 +173,7 @@ def options():
 
 
 def sockets():
-    """Of a socket that is no connection yet, and of what becomes of it."""
+    """A socket that is not a connection yet, and its later states."""
     listener = listening()
     fresh = socket.socket()
     forked(lambda: fresh.setsockopt(SOL, socket.SO_PRIORITY, 3))

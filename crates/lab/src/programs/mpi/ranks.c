@@ -32,7 +32,7 @@ static uint64_t now(void)
     return (uint64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* User's and system's time in microseconds, switches of both kinds, and an engine's nanoseconds. */
+/* User and system time in microseconds, switches of both kinds, and an engine's nanoseconds. */
 static void used(long *counts, int engine)
 {
     struct rusage usage;
@@ -48,7 +48,7 @@ static void used(long *counts, int engine)
     counts[3] = usage.ru_nivcsw;
 }
 
-/* The first rank says in each message whether another one follows. */
+/* In each message the first rank says whether another one follows. */
 static int ping_pong(int goes_on)
 {
     if (rank == 0) {
@@ -83,7 +83,7 @@ static int stream(int goes_on)
     return goes_on;
 }
 
-/* Turns for so long, as the first rank's clock has it; how many. */
+/* Turns for that long by the first rank's clock; returns their number. */
 static long turns(int (*turn)(int), uint64_t span)
 {
     uint64_t begin = now(), end = begin + span, last = begin;

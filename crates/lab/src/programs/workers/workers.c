@@ -68,7 +68,7 @@ static socklen_t parse(const char *text, union address *address)
 static void undelayed(int fd)
 {
 	int on = 1;
-	/* A Unix socket has no such option. */
+	/* A Unix socket does not have this option. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
@@ -97,7 +97,7 @@ static int connect_to(const char *where)
 	return fd;
 }
 
-/* A connection of a server that waits in its calls. */
+/* A connection of a server with blocking calls. */
 
 static int send_all(int fd, const char *bytes, size_t length)
 {
@@ -143,11 +143,11 @@ static int accept_one(int listener, int flags)
 	}
 }
 
-/* An event loop: its listener or the channel that brings it descriptors, and its connections. */
+/* An event loop: its listener or the channel for descriptors, and its connections. */
 
 struct end {
 	int fd;
-	/* What a proxy has on the other side. */
+	/* The other side of a proxy's connection. */
 	struct end *other;
 	size_t have;
 	int is_over;
@@ -172,7 +172,7 @@ static struct end *new_end(int epoll, int fd)
 	return end;
 }
 
-/* Its memory stays until all events of a round are seen. */
+/* Its memory stays until all events of a round are handled. */
 static void finish(struct end *end, struct end **over)
 {
 	if (end->is_over)
@@ -199,7 +199,7 @@ static void on_request(struct end *end, struct end **over)
 	if (end->have < REQUEST)
 		return;
 	end->have = 0;
-	/* One request at a time: there is room for its answer. */
+	/* One request at a time, so there is room for its answer. */
 	if (send_all(end->fd, answer, ANSWER) || end->request[0] == 'c')
 		finish(end, over);
 }
@@ -292,7 +292,7 @@ static void event_loop(int listener, int channel, const char *backend)
 
 /* Workers. */
 
-/* Whether this is the child, which ends with its parent. */
+/* Returns whether this is the child, which ends with its parent. */
 static int forked(void)
 {
 	pid_t parent = getpid();
@@ -364,7 +364,7 @@ static void passing(const char *where, int workers)
 static void forking(const char *where)
 {
 	int listener = listen_at(where, 0);
-	/* The kernel forgets children that have ended. */
+	/* The kernel reaps children that have ended. */
 	signal(SIGCHLD, SIG_IGN);
 	for (;;) {
 		int fd = accept_one(listener, 0);
