@@ -13,7 +13,7 @@ pub enum SendKind {}
 pub enum ReceiveKind {}
 /// Marks names of messages that have arrived.
 #[derive(Debug)]
-pub enum MessageKind {}
+pub(crate) enum MessageKind {}
 
 /// The name of a flow. It names one pair of lives, and no later one.
 pub type FlowId = EntryId<FlowKind>;

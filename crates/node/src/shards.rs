@@ -177,7 +177,9 @@ impl Shards {
     /// As for [`Shards::identify`].
     pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<(Holder, Option<DirectEnd>), HolderError> {
         let holder = self.first.identify(descriptor)?;
-        let end = self.direct_end(&holder).filter(|_| !self.is_direct_relayed(&holder));
+        let end = self
+            .direct_end(&holder)
+            .filter(|_| !self.is_direct_relayed(&holder));
         Ok((holder, end))
     }
 

@@ -83,7 +83,11 @@ mod tests {
             },
         ] {
             let (word, relayed) = (end.word(), DirectEnd::relayed_word(end.word()));
-            assert!([word, relayed].iter().all(|word| DirectEnd::from_word(*word) == Some(end)));
+            assert!(
+                [word, relayed]
+                    .iter()
+                    .all(|word| DirectEnd::from_word(*word) == Some(end))
+            );
             assert_eq!([word, relayed].map(DirectEnd::is_relayed), [false, true]);
         }
         assert_eq!(DirectEnd::from_word(0), None);

@@ -147,7 +147,10 @@ impl Sleeper {
 #[test]
 fn polled_thread_misses_no_ring() {
     loom::model(|| {
-        let bell = Arc::new([(ModelFutex::new(), Sleeper::new()), (ModelFutex::new(), Sleeper::new())]);
+        let bell = Arc::new([
+            (ModelFutex::new(), Sleeper::new()),
+            (ModelFutex::new(), Sleeper::new()),
+        ]);
         bell.iter().for_each(|(slot, _)| begin(slot, Rest::Polled));
         let waiters = [0, 1].map(|me| {
             let bell = Arc::clone(&bell);

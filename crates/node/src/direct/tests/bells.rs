@@ -176,7 +176,7 @@ fn death_of_a_process_that_sleeps_is_heard_by_others_on_its_waiter() {
     let pair = Pair::new();
     let direct = pair.server();
     let waiter = waiter_of_bell(direct, 7);
-    let bank = direct.accepting().pop().unwrap();
+    let bank = direct.accepting().to_vec().pop().unwrap();
     let rung = ear(direct, waiter, &[&bank]);
     let sleep = direct
         .waiters()

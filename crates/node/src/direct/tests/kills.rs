@@ -253,7 +253,7 @@ fn left(path: &Path, name: &str, direct: &Direct, banks: &[Arc<Bank>]) -> Vec<St
 }
 
 fn all_banks(direct: &Direct) -> Vec<Arc<Bank>> {
-    let mut banks = direct.accepting();
+    let mut banks = direct.accepting().to_vec();
     banks.extend(direct.towards([127, 0, 0, 1].into()));
     banks
 }

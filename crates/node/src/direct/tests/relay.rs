@@ -40,7 +40,7 @@ impl Relayed {
         shards.relay_direct(&holder).unwrap();
         shards.relay_direct(&holder).unwrap();
         assert!(shards.is_direct_relayed(&holder));
-        assert!(shards.identify_direct(copy()).unwrap().is_none());
+        assert!(shards.identify_direct(copy()).unwrap().1.is_none());
         let ends = shards.relayed(copy()).unwrap().unwrap();
         assert_eq!((ends.local, ends.peer), (Some(local), Some(pair.at())));
         drop(holder);
@@ -150,7 +150,12 @@ fn program_that_leaves_bytes_unread_resets_the_connection() {
     relayed.sends(b"unread").unwrap();
     eventually("the bytes are not in the socket", || {
         let mut buffer = [0; 8];
-        recv(&relayed.program, &mut buffer[..], RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()
+        recv(
+            &relayed.program,
+            &mut buffer[..],
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        )
+        .ok()
     });
     let Relayed { pair, program, .. } = relayed;
     drop(program);
@@ -205,5 +210,8 @@ fn end_of_the_peers_node_ends_a_relayed_connection_after_its_bytes() {
     let mut relayed = Relayed::new();
     relayed.sends(b"last words").unwrap();
     drop(relayed.pair.engines.pop());
-    assert_eq!((relayed.read(), relayed.read()), (b"last words".to_vec(), Vec::new()));
+    assert_eq!(
+        (relayed.read(), relayed.read()),
+        (b"last words".to_vec(), Vec::new())
+    );
 }

@@ -116,7 +116,7 @@ fn waiters_of_a_listener_are_told_of_connections_over_tcp() {
     let direct = fixture.server.shards().unwrap().direct().unwrap();
     let waiters = direct.waiters();
     let listener = direct.listener(&[fixture.listener]).unwrap();
-    let own = direct.accepting().pop().unwrap();
+    let own = direct.accepting().to_vec().pop().unwrap();
     let threads = [(); 3].map(|()| thread(direct));
     let all = [(); 3].map(|()| instance(direct));
     let ears = all.map(|waiter| Ear::open(direct, waiter).unwrap());

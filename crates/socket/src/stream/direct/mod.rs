@@ -153,7 +153,11 @@ impl DirectConnection {
             return Err(Errno::NETDOWN.into());
         }
         let bank = self.bank();
-        let is_relayed = || self.holder.as_ref().is_some_and(|holder| shards.is_direct_relayed(holder));
+        let is_relayed = || {
+            self.holder
+                .as_ref()
+                .is_some_and(|holder| shards.is_direct_relayed(holder))
+        };
         if bank.ends.generation(self.id.number) != self.id.generation || is_relayed() {
             return Err(Errno::BADF.into());
         }

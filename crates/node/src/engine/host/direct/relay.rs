@@ -95,7 +95,11 @@ impl Banks {
         for (_, lent) in new {
             let _ = shutdown(lent.socket(), Shutdown::Both);
         }
-        *self.relays.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self
+            .relays
+            .has_ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
         self.relays.ended.notify_all();
     }
 
@@ -106,7 +110,9 @@ impl Banks {
         orders.bell.ring();
         if orders.has_begun.load(Acquire) {
             let ended = orders.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = orders.ended.wait_timeout_while(ended, LONGEST_END, |ended| !*ended);
+            let _ = orders
+                .ended
+                .wait_timeout_while(ended, LONGEST_END, |ended| !*ended);
         }
     }
 }
@@ -164,7 +170,13 @@ impl<'a> Carrier<'a> {
         let descriptors = epoll::create(CreateFlags::CLOEXEC).ok()?;
         let bell = &banks.relays.bell;
         for (descriptor, token) in [(bell.as_fd(), BELL), (ear.as_fd(), EAR)] {
-            epoll::add(&descriptors, descriptor, EventData::new_u64(token), EventFlags::IN).ok()?;
+            epoll::add(
+                &descriptors,
+                descriptor,
+                EventData::new_u64(token),
+                EventFlags::IN,
+            )
+            .ok()?;
         }
         Some(Carrier {
             banks,
