@@ -224,20 +224,22 @@ impl Place {
     /// Checks that the client's node had connections with itself, at the loopback address.
     fn connections_of_client(&self, number: u64) {
         let Some(fabrics) = &self.nodes else { return };
-        let opened = counter(&fabrics.json("stat client --json"), "tcp_passive_opens");
+        let status = fabrics.json("stat client --json");
+        let opened = counter(&status, "tcp_passive_opens") + counter(&status, "direct_accepted");
         assert!(opened >= number, "{opened} connections");
     }
 
     /// Checks that the nodes had the connections, and that none of their resources stay in use.
     fn check(self, connections: u64) {
         let Some(fabrics) = self.nodes else { return };
-        for (node, name) in [("client", "tcp_active_opens"), ("server", "tcp_passive_opens")] {
+        let counted = [
+            ("client", ["tcp_active_opens", "direct_opened"]),
+            ("server", ["tcp_passive_opens", "direct_accepted"]),
+        ];
+        for (node, names) in counted {
             let status = fabrics.json(&format!("stat {node} --json"));
-            assert!(
-                counter(&status, name) >= connections,
-                "{name}: {}",
-                counter(&status, name)
-            );
+            let opened: u64 = names.iter().map(|name| counter(&status, name)).sum();
+            assert!(opened >= connections, "{node}: {opened} connections");
             assert_eq!(counter(&status, "node_resets"), 0);
         }
         // Programs that have ended leave no socket open.

@@ -16,6 +16,8 @@ pub enum Noted {
     ResetSeen = 1,
     /// Bytes were sent after the peer had closed its end. They are lost.
     SentInVain = 2,
+    /// The program was told that the peer's stream has ended.
+    EndSeen = 3,
 }
 
 impl Noted {
@@ -76,6 +78,14 @@ impl End<'_> {
     #[inline]
     pub fn is_write_shut(&self) -> bool {
         self.out.state() != StreamState::Open
+    }
+
+    /// Whether the peer has reset the connection.
+    #[inline]
+    pub fn is_reset_by_peer(&self) -> bool {
+        let state = self.out.peer.write.state.load(Acquire);
+        let is_reset = matches!(StreamState::from_word(state), Some(StreamState::Reset(_)));
+        is_reset && self.out.is_live()
     }
 
     /// Position after the peer's last urgent byte; 0 if there was none.

@@ -84,11 +84,16 @@ impl Call<'_> {
         if self.end.is_beyond_limit() {
             self.refuse_more();
         }
-        let is_reset = || matches!(self.end.look().peer, StreamState::Reset(_)) || !self.is_peer_there();
+        let is_reset = || self.end.is_reset_by_peer() || !self.is_peer_there();
         if !self.end.has_noted(Noted::ResetSeen) && is_reset() && self.end.note(Noted::ResetSeen) {
             let is_lost = self.end.has_noted(Noted::SentInVain);
             if !is_lost {
-                self.end.set_error(Errno::CONNRESET.raw_os_error() as u32);
+                // As in CLOSE-WAIT, where the peer has ended its stream before.
+                let error = match self.end.has_noted(Noted::EndSeen) {
+                    true => Errno::PIPE,
+                    false => Errno::CONNRESET,
+                };
+                self.end.set_error(error.raw_os_error() as u32);
             }
         }
     }

@@ -145,6 +145,12 @@ impl DirectConnection {
             Mark::Here => self.receive_behind_urgent(call, buffers, take),
         };
         match received {
+            Ok(0) => {
+                if !call.end.has_noted(Noted::EndSeen) {
+                    call.end.note(Noted::EndSeen);
+                }
+                Ok(0)
+            }
             Ok(received) => Ok(received),
             Err(ReceiveError::Empty) => self.receive_nothing(call),
             Err(ReceiveError::Reset) => call.take_error().map_or(Ok(0), Err),

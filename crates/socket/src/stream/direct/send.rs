@@ -108,10 +108,13 @@ impl DirectConnection {
         buffers: &[IoSlice<'_>],
         amount: Amount,
     ) -> Result<usize, Errno> {
-        if call.end.error() != 0
+        if (call.end.error() != 0 || call.end.is_reset_by_peer())
             && let Some(error) = call.take_error()
         {
             return Err(error);
+        }
+        if call.end.has_noted(Noted::ResetSeen) {
+            return Err(Errno::PIPE);
         }
         match call.end.send_amount(call.thread, buffers, amount) {
             Ok(sent) => Ok(sent),
