@@ -28,7 +28,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use toehold_node::direct::{Bank, Bed, Count, Direct, Rings, WaitError, WaitTarget, Waited};
 use toehold_node::{Description, Holder, Relayed, Shards, SpinBudget};
-use toehold_shm::direct::{ConnectionId, End, Noted, StreamState, ThreadNumber};
+use toehold_shm::direct::{ConnectionId, End, Noted, ThreadNumber};
 use toehold_stack::Instant;
 
 pub(crate) use self::open::window;
