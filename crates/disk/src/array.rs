@@ -95,7 +95,7 @@ impl DiskArray {
         };
         if let Some(bus) = self.bus {
             let carries = self.bus_free_ns.max(whole.transfers_ns);
-            // Waiting for the bus is waiting, not service.
+            // WaitingReply for the bus is waiting, not service.
             whole.begins_ns += carries - whole.transfers_ns;
             whole.transfers_ns = carries;
             self.bus_free_ns = carries + bus.transfer_ns(span.bytes, transfer) as u64;

@@ -1,7 +1,7 @@
 //! What must be gone when a disk is: mounts, loop device, FUSE mount, directory.
 //!
-//! A killed process can clear nothing. So a process of its own, in a group of its own, waits for
-//! the end of a pipe that the disk's process holds, and clears then.
+//! A killed process can clear nothing. So another process, in a group of its own, waits for the end
+//! of a pipe that the disk's process holds. Then it clears.
 
 use std::fs;
 use std::io::{self, PipeWriter, Read};

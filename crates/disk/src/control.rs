@@ -71,7 +71,7 @@ pub struct DiskChange {
 
 /// Why a change is refused.
 #[derive(Debug, thiserror::Error)]
-pub enum ControlError {
+pub enum DiskChangeError {
     /// The text is no JSON, or has not these fields.
     #[error("{0}; write such as {{\"clock\": false}}, {{\"kind\": \"scsi\"}} or {{\"reset\": true}}")]
     Text(#[from] serde_json::Error),
@@ -91,10 +91,10 @@ impl DiskChange {
     ///
     /// # Errors
     ///
-    /// [`ControlError`] says what is wrong, and what can be written.
-    pub fn parse(text: &[u8]) -> Result<Self, ControlError> {
+    /// [`DiskChangeError`] says what is wrong, and what can be written.
+    pub fn parse(text: &[u8]) -> Result<Self, DiskChangeError> {
         if text.len() > MOST_CHANGE {
-            return Err(ControlError::Long);
+            return Err(DiskChangeError::Long);
         }
         let change: Self = serde_json::from_slice(text)?;
         change.new_kind()?;
@@ -105,14 +105,14 @@ impl DiskChange {
     ///
     /// # Errors
     ///
-    /// [`ControlError`] names the kind or the field that does not exist or makes no sense.
-    pub fn new_kind(&self) -> Result<Option<DiskKind>, ControlError> {
+    /// [`DiskChangeError`] names the kind or the field that does not exist or makes no sense.
+    pub fn new_kind(&self) -> Result<Option<DiskKind>, DiskChangeError> {
         match &self.kind {
             None => Ok(None),
             Some(NewSpeeds::Fields(kind)) => Ok(Some(kind.checked()?)),
             Some(NewSpeeds::Named(name)) => {
                 let kind = DiskKind::named(name);
-                kind.map(Some).ok_or_else(|| ControlError::Name(name.clone()))
+                kind.map(Some).ok_or_else(|| DiskChangeError::Name(name.clone()))
             }
         }
     }

@@ -24,8 +24,8 @@ pub struct DiskCounters {
     pub served_ns: u64,
     /// Nanoseconds of service, summed over heads.
     pub busy_ns: u64,
-    /// Nanoseconds from the time that the law says to the reply, summed over requests. Early replies
-    /// are negative.
+    /// Nanoseconds from the time that the law says to the reply, summed over replies that waited for
+    /// it. Early replies are negative.
     pub late_ns: i64,
     /// The latest reply, in nanoseconds after the time that the law says.
     pub latest_ns: i64,
@@ -89,8 +89,8 @@ impl BlockLayer {
         }
     }
 
-    /// Returns the lateness of a disk as a share of its mean service: the block layer's mean time a
-    /// request, less the law's mean wait and service. Returns `None` without requests.
+    /// Returns the lateness of a disk as a share of its mean service, or `None` without requests. The
+    /// lateness is the block layer's mean time a request, less the law's mean wait and service.
     pub fn late_share(self, law: &DiskCounters) -> Option<f64> {
         if self.requests == 0 || law.requests == 0 || law.served_ns == 0 {
             return None;

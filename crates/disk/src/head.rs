@@ -63,7 +63,7 @@ impl DiskHead {
     }
 
     /// Serves a request that comes at `at_ns`, of `bytes` from `offset`. `turn` is the part of a turn
-    /// after which the bytes are beneath the head, 0 to 1; a sequential request does not wait for it.
+    /// after which the bytes are beneath the head, 0 to 1. A sequential request does not wait for it.
     pub fn serve(&mut self, at_ns: u64, offset: u64, bytes: u64, transfer: Transfer, turn: f64) -> HeadTimes {
         let begins_ns = at_ns.max(self.free_ns);
         let is_sequential = offset == self.position;

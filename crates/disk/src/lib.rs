@@ -24,7 +24,7 @@ mod speeds;
 pub use array::{DiskArray, DiskSpan};
 pub use attach::{LoopDevice, check};
 pub use clear::{Cleared, DiskKeeper, clear};
-pub use control::{ControlError, DiskChange, DiskState, NewSpeeds};
+pub use control::{DiskChange, DiskChangeError, DiskState, NewSpeeds};
 pub use counters::{BlockLayer, DiskCounters};
 pub use error::DiskError;
 pub use head::{DiskHead, HeadTimes, Transfer};

@@ -13,7 +13,7 @@ use fuser::{
 };
 
 use super::replies::DiskReply;
-use super::{CONTROL_FILE, DISK_FILE, Shared, lock};
+use super::{CONTROL_FILE, DISK_FILE, SharedDisk, lock};
 use crate::array::DiskSpan;
 use crate::head::Transfer;
 
@@ -35,13 +35,13 @@ const MOST_REQUEST: u32 = 1 << 20;
 /// The file system of one disk.
 #[derive(Debug)]
 pub(super) struct DiskFiles {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDisk>,
     /// Texts of the state by file handle: a reader sees one state, however it reads.
     texts: Mutex<(u64, HashMap<u64, Vec<u8>>)>,
 }
 
 impl DiskFiles {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedDisk>) -> Self {
         Self {
             shared,
             texts: Mutex::default(),

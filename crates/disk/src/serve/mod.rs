@@ -14,7 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use fuser::{Config, MountOption, Session};
 
 use crate::attach::LoopDevice;
-use crate::control::{ControlError, DiskChange, DiskState};
+use crate::control::{DiskChange, DiskChangeError, DiskState};
 use crate::error::DiskError;
 use crate::image::DiskImage;
 use crate::speeds::{DiskKind, MOST_SCALE};
@@ -49,7 +49,7 @@ pub struct ServedDisk {
 
 /// What the threads of a disk share.
 #[derive(Debug)]
-struct Shared {
+struct SharedDisk {
     image: Mutex<DiskImage>,
     timing: Mutex<Timing>,
     replies: ReplyQueue,
@@ -61,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedDisk {
     /// The state as the file `control` tells it.
     fn state(&self) -> DiskState {
         let kept_bytes = lock(&self.image).kept_bytes();
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Applies a change, or remembers why it was refused.
-    fn change(&self, text: &[u8]) -> Result<(), ControlError> {
+    fn change(&self, text: &[u8]) -> Result<(), DiskChangeError> {
         let mut timing = lock(&self.timing);
         let applied = DiskChange::parse(text).and_then(|change| timing.change(&change));
         timing.set_refused(applied.as_ref().err().map(ToString::to_string));
@@ -84,7 +84,7 @@ impl Shared {
 /// ends.
 #[derive(Debug)]
 pub struct DiskServer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDisk>,
     thread: JoinHandle<()>,
 }
 
@@ -106,7 +106,7 @@ impl DiskServer {
             scale: disk.scale.clamp(1, MOST_SCALE),
             ..disk
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedDisk {
             image: Mutex::new(image),
             timing: Mutex::new(Timing::new(disk)),
             replies: ReplyQueue::new(),
@@ -145,7 +145,7 @@ impl DiskServer {
 }
 
 /// Serves until the mount ends. The threads that this one starts have its priority.
-fn serve(session: Session<DiskFiles>, shared: &Arc<Shared>) {
+fn serve(session: Session<DiskFiles>, shared: &Arc<SharedDisk>) {
     shared.is_realtime.store(become_realtime(), Ordering::Relaxed);
     let replier = Arc::clone(shared);
     let replies = Builder::new().name("disk-replies".to_owned()).spawn(move || {

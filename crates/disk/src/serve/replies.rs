@@ -60,34 +60,34 @@ impl DiskReply {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingReply {
     due_ns: u64,
     /// Of replies that are due at once, the first to come is the first to go.
     turn: u64,
     reply: DiskReply,
 }
 
-impl Waiting {
+impl WaitingReply {
     fn order(&self) -> (u64, u64) {
         (self.due_ns, self.turn)
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingReply {
     fn eq(&self, other: &Self) -> bool {
         self.order() == other.order()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for WaitingReply {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for WaitingReply {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for WaitingReply {
     fn cmp(&self, other: &Self) -> Ordering {
         self.order().cmp(&other.order())
     }
@@ -95,7 +95,7 @@ impl Ord for Waiting {
 
 #[derive(Debug, Default)]
 struct Replies {
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting: BinaryHeap<Reverse<WaitingReply>>,
     spare: Vec<Vec<u8>>,
     turn: u64,
     is_over: bool,
@@ -148,7 +148,9 @@ impl ReplyQueue {
             .waiting
             .peek()
             .is_none_or(|Reverse(first)| due_ns < first.due_ns);
-        replies.waiting.push(Reverse(Waiting { due_ns, turn, reply }));
+        replies
+            .waiting
+            .push(Reverse(WaitingReply { due_ns, turn, reply }));
         drop(replies);
         if is_first {
             self.changed.notify_one();
@@ -184,7 +186,7 @@ impl ReplyQueue {
 
     /// Waits for the next reply that is due. Returns with it whether a timer decided when, or `None`
     /// at the end.
-    fn next(&self, aim: &Aim, now_ns: impl Fn() -> i64) -> Option<(Waiting, bool)> {
+    fn next(&self, aim: &Aim, now_ns: impl Fn() -> i64) -> Option<(WaitingReply, bool)> {
         let mut replies = lock(&self.replies);
         let mut has_slept = false;
         loop {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::ServedDisk;
 use crate::array::{DiskArray, DiskSpan};
 use crate::attach::LoopDevice;
-use crate::control::{ControlError, DiskChange, DiskState};
+use crate::control::{DiskChange, DiskChangeError, DiskState};
 use crate::counters::{BlockLayer, DiskCounters};
 use crate::head::Transfer;
 
@@ -82,7 +82,7 @@ impl Timing {
         self.refused = why;
     }
 
-    pub(super) fn change(&mut self, change: &DiskChange) -> Result<(), ControlError> {
+    pub(super) fn change(&mut self, change: &DiskChange) -> Result<(), DiskChangeError> {
         if let Some(kind) = change.new_kind()? {
             self.disk.kind = kind;
             self.array.set_kind(&kind, self.disk.scale, self.disk.bytes);
