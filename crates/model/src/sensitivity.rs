@@ -5,8 +5,8 @@ use crate::network::{ClosedNetwork, NetworkError};
 /// The part by which a demand is changed, up and down.
 const STEP: f64 = 1e-3;
 
-/// Returns d ln X / d ln D for each station of a network with so many clients: by what part
-/// throughput changes for a small part of that station's demand. The slopes are 0 or negative.
+/// Returns d ln X / d ln D for each station of a network with so many clients. The slope is the
+/// relative change of throughput over a small relative change of that demand. It is 0 or negative.
 ///
 /// ```
 /// use toehold_model::network::{ClosedNetwork, ModelStation};

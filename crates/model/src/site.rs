@@ -1,6 +1,6 @@
 //! A site as stations: clients, proxies with caches, web servers with page caches and disks.
 //!
-//! Caches say how many requests reach each tier; costs say what a request needs there; the network
+//! Caches say how many requests reach each tier. Costs say what a request needs there. The network
 //! of stations says what follows for all clients together.
 
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 use super::files::{CacheFile, CacheFiles};
 use super::lru::{LruCache, present};
 
-/// The hit ratio of one file over the first `requests` requests of all files: the mean of
-/// 1 − e^(−p·min(k, T)) over the requests k before each.
+/// The hit ratio of one file over the first `requests` requests of all files. With k requests
+/// before, a request hits with the chance 1 − e^(−p·min(k, T)).
 pub fn cold_hits_of(cache: &LruCache, file: CacheFile, requests: u64) -> f64 {
     let (share, stays) = (file.share, cache.stays(file));
     if requests == 0 || share <= 0.0 {

@@ -1,7 +1,7 @@
 //! Closed queueing networks: a fixed number of clients, each of which asks again after its answer.
 //!
-//! All results are exact for networks with product form (Baskett, Chandy, Muntz and Palacios, 1975):
-//! processor sharing, or service in order of arrival with exponential times.
+//! All results are exact for networks with product form (Baskett, Chandy, Muntz and Palacios, 1975).
+//! Stations with processor sharing have it, and those with exponential times in order of arrival.
 
 mod bounds;
 mod chains;
