@@ -228,7 +228,9 @@ mod tests {
 
     #[test]
     fn requests_on_different_heads_overlap() {
-        let mut raid = array("raid");
+        let mut kind = DiskKind::named("raid").unwrap();
+        kind.array = kind.array.map(|shape| ArrayShape { bus: None, ..shape });
+        let mut raid = DiskArray::new(&kind, 1, CAPACITY, 1);
         let mut read = |chunk: u64| {
             let span = DiskSpan {
                 offset: chunk * 4096,
@@ -239,6 +241,23 @@ mod tests {
         let (first, other_head, first_head) = (read(30), read(31), read(60));
         assert_eq!((first.begins_ns, other_head.begins_ns), (0, 0));
         assert!(first_head.begins_ns > 0);
+    }
+
+    #[test]
+    fn wait_for_the_bus_is_no_service() {
+        let mut raid = array("raid");
+        let span = DiskSpan {
+            offset: 0,
+            bytes: 1 << 20,
+        };
+        let first = raid.serve(0, span, Transfer::Read);
+        let next = DiskSpan {
+            offset: 1 << 20,
+            ..span
+        };
+        let second = raid.serve(0, next, Transfer::Read);
+        assert_eq!(second.transfers_ns, first.done_ns);
+        assert!(second.service_ns() <= first.service_ns());
     }
 
     #[test]
