@@ -16,13 +16,13 @@ const OPERATIONS: u32 = 400;
 const TAG: u64 = 1 << 40;
 
 #[derive(Clone, Copy)]
-enum Queue {
+enum QueueKind {
     Posted,
     Unexpected,
     Masked,
 }
 
-impl Queue {
+impl QueueKind {
     const ALL: [(Self, &'static str); 3] = [
         (Self::Posted, "posted"),
         (Self::Unexpected, "unexpected"),
@@ -72,7 +72,7 @@ impl Queue {
     }
 }
 
-fn round_ns(queue: Queue, matcher: &mut Matcher, depth: u32) -> f64 {
+fn round_ns(queue: QueueKind, matcher: &mut Matcher, depth: u32) -> f64 {
     let start = Instant::now();
     for _ in 0..OPERATIONS {
         queue.pair(matcher, depth);
@@ -83,7 +83,7 @@ fn round_ns(queue: Queue, matcher: &mut Matcher, depth: u32) -> f64 {
 fn main() {
     println!("queue and match one message, median of {ROUNDS} rounds, ns");
     println!("{:<12}{:>8}{:>12}{:>12}", "queue", "depth", "list", "bins");
-    for (queue, name) in Queue::ALL {
+    for (queue, name) in QueueKind::ALL {
         for depth in DEPTHS {
             let mut matchers = MatchStrategy::ALL.map(|strategy| queue.filled(strategy, depth));
             let mut rounds = [Vec::new(), Vec::new()];

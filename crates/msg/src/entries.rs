@@ -63,7 +63,7 @@ impl<K> fmt::Debug for EntryId<K> {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct EntrySlot<T> {
     generation: u32,
     value: Option<T>,
 }
@@ -74,7 +74,7 @@ struct Slot<T> {
 /// changes when the state moves into a region.
 #[derive(Debug)]
 pub(crate) struct Entries<K, T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<EntrySlot<T>>,
     free: Vec<u32>,
     capacity: u32,
     kind: PhantomData<fn() -> K>,
@@ -113,7 +113,7 @@ impl<K, T> Entries<K, T> {
             return None;
         }
         let value = Some(value);
-        self.slots.push(Slot { generation: 0, value });
+        self.slots.push(EntrySlot { generation: 0, value });
         Some(EntryId::new(index, 0))
     }
 

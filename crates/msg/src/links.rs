@@ -29,20 +29,20 @@ impl ListEnds {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Neighbours {
+struct LinkPair {
     before: u32,
     after: u32,
 }
 
 /// The links of several lists. A place is in one of these lists at most.
 #[derive(Debug, Default)]
-pub(crate) struct Links(Vec<Neighbours>);
+pub(crate) struct Links(Vec<LinkPair>);
 
 impl Links {
     /// Adds a place at the end of a list. The place is in no list.
     pub(crate) fn push_back(&mut self, list: &mut ListEnds, place: u32) {
         let at = place as usize;
-        let links = Neighbours {
+        let links = LinkPair {
             before: list.tail,
             after: NO_PLACE,
         };
@@ -59,7 +59,7 @@ impl Links {
 
     /// Takes a place out of the list that it is in.
     pub(crate) fn unlink(&mut self, list: &mut ListEnds, place: u32) {
-        let Neighbours { before, after } = self.0[place as usize];
+        let LinkPair { before, after } = self.0[place as usize];
         match self.0.get_mut(before as usize) {
             Some(links) => links.after = after,
             None => list.head = after,

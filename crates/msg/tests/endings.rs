@@ -5,7 +5,7 @@ mod simulator;
 use simulator::{Book, LENGTHS, Weather, World, for_each_seed};
 use toehold_msg::FlowId;
 use toehold_msg::endpoint::{
-    CompletionError, ConnectError, EndpointConfig, OutgoingMessage, PacketOrigin, ProgramBuffer, SubmitError,
+    CompletionError, EndpointConfig, OutgoingMessage, PacketOrigin, PeerError, ProgramBuffer, SubmitError,
 };
 use toehold_msg::matching::{Selector, SourceId};
 use toehold_msg::{FlowPath, Moment};
@@ -156,7 +156,7 @@ fn silent_peer_ends_waiting_operations_after_ten_seconds() {
     let again = world.hosts[0]
         .state
         .connect(world.now, mac, incarnation, FlowPath::Lossy);
-    assert_eq!(again, Err(ConnectError::Ended));
+    assert_eq!(again, Err(PeerError::Ended));
 }
 
 #[test]

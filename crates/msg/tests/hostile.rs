@@ -9,7 +9,9 @@ use toehold_msg::endpoint::{EndpointConfig, PacketOrigin};
 use toehold_msg::matching::{Selector, SourceId};
 use toehold_msg::{FlowPath, MessageCounters};
 use toehold_wire::Mac;
-use toehold_wire::rmpp::{Body, Lives, MissingRange, OFFER_TOTAL_MAX, Packet, PacketFlags, RangeList, Seq};
+use toehold_wire::rmpp::{
+    Lives, MissingRange, OFFER_TOTAL_MAX, Packet, PacketBody, PacketFlags, RangeList, Seq,
+};
 
 fn small(config: &mut EndpointConfig) {
     config.flows = 8;
@@ -75,40 +77,40 @@ fn invented<'a>(random: &mut Random, known: &Packet<'_>, lives: Lives, list: &'a
     let offset = (number(random) as u32).min(total);
     let range_len = number(random).clamp(1, OFFER_TOTAL_MAX);
     let body = match random.below(12) {
-        0 => Body::Eager { tag: token, bytes },
-        1 => Body::Part {
+        0 => PacketBody::Eager { tag: token, bytes },
+        1 => PacketBody::Part {
             tag: token,
             offset,
             total,
             bytes: &bytes[..len.min((total - offset) as usize)],
         },
-        2 => Body::Offer {
+        2 => PacketBody::Offer {
             tag: token,
             token,
             len: number(random).min(OFFER_TOTAL_MAX),
             address: token,
             nonce: 0,
         },
-        3 => Body::Pull {
+        3 => PacketBody::Pull {
             token,
             sink: token,
             offset: number(random).min(OFFER_TOTAL_MAX - range_len),
             len: range_len,
         },
-        4 => Body::Piece {
+        4 => PacketBody::Piece {
             sink: token,
             offset: number(random).min(1 << 62),
             bytes: &BYTES[..len.max(1)],
         },
-        5 => Body::Done { token },
-        6 => Body::Nack(list.ranges().expect("a range")),
-        7 => Body::Hello {
+        5 => PacketBody::Done { token },
+        6 => PacketBody::Nack(list.ranges().expect("a range")),
+        7 => PacketBody::Hello {
             len: number(random) as u32 & 0xffff | 24,
             is_answer: random.below(2) == 0,
         },
-        8 if random.below(8) == 0 => Body::Reset,
-        9 if random.below(8) == 0 => Body::Bye,
-        _ => Body::Ack,
+        8 if random.below(8) == 0 => PacketBody::Reset,
+        9 if random.below(8) == 0 => PacketBody::Bye,
+        _ => PacketBody::Ack,
     };
     let mut packet = Packet::new(body);
     packet.check = known.check;
@@ -131,7 +133,7 @@ fn invented<'a>(random: &mut Random, known: &Packet<'_>, lives: Lives, list: &'a
             packet.flags |= PacketFlags::DELIVERED;
         }
     }
-    if random.below(3) == 0 && !matches!(body, Body::Reset) {
+    if random.below(3) == 0 && !matches!(body, PacketBody::Reset) {
         packet.flags |= PacketFlags::ACK_NOW;
         packet.lives = (random.below(2) == 0).then_some(lives);
     }
@@ -145,7 +147,7 @@ fn next_packet(world: &World) -> Option<Packet<'static>> {
         check: packet.check,
         seq: packet.seq,
         ack: packet.ack,
-        ..Packet::new(Body::Ack)
+        ..Packet::new(PacketBody::Ack)
     })
 }
 
@@ -165,7 +167,7 @@ fn invade(seed: u64, weather: Weather) -> MessageCounters {
         }
         let known = next_packet(&world).unwrap_or(Packet {
             check: lives.check(),
-            ..Packet::new(Body::Ack)
+            ..Packet::new(PacketBody::Ack)
         });
         let mut list = RangeList::new();
         let start = Seq(random.next() as u32 >> random.below(32));
@@ -252,7 +254,7 @@ fn flood_of_new_lives_leaves_room_for_named_peers() {
         let packet = Packet {
             check: lives.check(),
             lives: Some(lives),
-            ..Packet::new(Body::Eager {
+            ..Packet::new(PacketBody::Eager {
                 tag: 1,
                 bytes: &[0; 100],
             })
@@ -275,7 +277,7 @@ fn flood_of_new_lives_leaves_room_for_named_peers() {
 fn packets_of_other_lives_get_one_reset_each_and_resets_get_none() {
     let mut world = World::new(1, 2, Weather::FAIR, small);
     let mac = world.hosts[0].mac;
-    for (body, expected) in [(Body::Ack, 1), (Body::Bye, 1), (Body::Reset, 0)] {
+    for (body, expected) in [(PacketBody::Ack, 1), (PacketBody::Bye, 1), (PacketBody::Reset, 0)] {
         let packet = Packet {
             check: 77,
             ..Packet::new(body)
@@ -289,7 +291,7 @@ fn packets_of_other_lives_get_one_reset_each_and_resets_get_none() {
         assert_eq!(resets.len(), expected);
         for (_, to, bytes) in resets {
             let reset = Packet::parse(&bytes).unwrap();
-            assert_eq!((to, reset.body, reset.check), (mac, Body::Reset, 77));
+            assert_eq!((to, reset.body, reset.check), (mac, PacketBody::Reset, 77));
         }
     }
 }
@@ -306,7 +308,7 @@ fn message_beyond_grant_ends_the_flow() {
     let packet = Packet {
         check: lives.check(),
         lives: Some(lives),
-        ..Packet::new(Body::Eager {
+        ..Packet::new(PacketBody::Eager {
             tag: 1,
             bytes: &[0; 65 * 64],
         })
@@ -317,4 +319,95 @@ fn message_beyond_grant_ends_the_flow() {
     let counters = world.hosts[1].state.counters();
     assert_eq!((counters.offences, counters.messages_received), (1, 0));
     assert!(world.hosts[1].state.is_idle());
+}
+
+/// Emits a packet and gives it to host 0 as host 1's.
+fn answer(world: &mut World, packet: &Packet<'_>) {
+    let mut bytes = vec![0; packet.len()];
+    packet.emit(&mut bytes);
+    let mac = world.hosts[1].mac;
+    give(world, 0, mac, FlowPath::Lossy, &bytes);
+}
+
+#[test]
+fn pull_after_done_is_not_served() {
+    let mut world = World::new(1, 2, Weather::FAIR, small);
+    let mut book = Book::default();
+    let flow = world.connect(0, 1);
+    assert!(book.send(&mut world, 0, flow, 1, 100_000, 0));
+    world.flush();
+    let offer = Packet::parse(world.next_packet(0).unwrap()).unwrap();
+    let PacketBody::Offer { token, .. } = offer.body else {
+        panic!("{offer:?}");
+    };
+    let check = offer.check;
+    let pull = PacketBody::Pull {
+        token,
+        sink: 0,
+        offset: 0,
+        len: 1000,
+    };
+    for (seq, body) in [pull, PacketBody::Done { token }, pull].into_iter().enumerate() {
+        answer(
+            &mut world,
+            &Packet {
+                check,
+                seq: Seq(seq as u32),
+                ..Packet::new(body)
+            },
+        );
+    }
+    assert_eq!(world.hosts[0].state.counters().drop_unasked, 1);
+    // With its packets acknowledged the send is complete, and no list holds it.
+    answer(
+        &mut world,
+        &Packet {
+            check,
+            ack: Seq(1),
+            ..Packet::new(PacketBody::Ack)
+        },
+    );
+    book.collect(&mut world, 0);
+    assert!(book.is_settled());
+    assert!(book.send(&mut world, 0, flow, 1, 10, 0));
+    world.drop_flights();
+    world.flush();
+    let parts = world.packets().into_iter();
+    let mut parts =
+        parts.filter(|(_, _, bytes)| matches!(Packet::parse(bytes).unwrap().body, PacketBody::Part { .. }));
+    assert!(parts.next().is_some());
+}
+
+#[test]
+fn ended_lives_with_messages_leave_room_for_named_peers() {
+    let mut world = World::new(1, 2, Weather::FAIR, small);
+    let receiver = world.hosts[1].incarnation;
+    let mac = Mac([2, 1, 0, 0, 0, 1]);
+    for life in 0..20 {
+        let lives = Lives {
+            sender: life,
+            receiver,
+        };
+        for body in [
+            PacketBody::Eager {
+                tag: 1,
+                bytes: &[0; 100],
+            },
+            PacketBody::Reset,
+        ] {
+            let mut packet = Packet {
+                check: lives.check(),
+                ..Packet::new(body)
+            };
+            packet.lives = (body != PacketBody::Reset).then_some(lives);
+            let mut bytes = vec![0; packet.len()];
+            packet.emit(&mut bytes);
+            give(&mut world, 1, mac, FlowPath::Lossy, &bytes);
+        }
+    }
+    assert_eq!(world.hosts[1].state.queue_depths(), (4, 0));
+    let named = world.hosts[1]
+        .state
+        .connect(world.now, Mac([2, 2, 0, 0, 0, 1]), 1, FlowPath::Lossy);
+    assert!(named.is_ok());
 }

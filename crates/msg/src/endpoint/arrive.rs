@@ -1,7 +1,7 @@
 //! Messages as their packets come in, in the flow's order.
 
 use super::entry::{MessageBytes, MessageStage, SHORT_LEN};
-use super::input::Offence;
+use super::input::ProtocolBreach;
 use super::{EndpointState, ProgramMemory, source};
 use crate::matching::TagEnvelope;
 use crate::moment::Moment;
@@ -19,10 +19,10 @@ impl EndpointState {
         tag: u64,
         len: u64,
         cost: u32,
-    ) -> Result<MessageId, Offence> {
-        let flow = self.flows.get_mut(flow_id).ok_or(Offence)?;
+    ) -> Result<MessageId, ProtocolBreach> {
+        let flow = self.flows.get_mut(flow_id).ok_or(ProtocolBreach)?;
         if !flow.grants.take(cost, &mut self.budget) {
-            return Err(Offence);
+            return Err(ProtocolBreach);
         }
         let envelope = TagEnvelope {
             tag,
@@ -30,7 +30,7 @@ impl EndpointState {
             is_tagged: !packet.flags.contains(PacketFlags::UNTAGGED),
         };
         let message = self.insert_message(flow_id, envelope, packet.data, len, MessageBytes::None);
-        let id = message.ok_or(Offence)?;
+        let id = message.ok_or(ProtocolBreach)?;
         if let Some(message) = self.messages.get_mut(id) {
             message.units = cost;
             let wants_delivery = packet.flags.contains(PacketFlags::DELIVERED);
@@ -47,7 +47,7 @@ impl EndpointState {
         packet: &Packet<'_>,
         tag: u64,
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         let bytes = packet.body.bytes();
         let id = self.begin_message(flow, packet, tag, bytes.len() as u64, units(bytes.len()))?;
         self.match_first(now, id, bytes, memory);
@@ -64,10 +64,10 @@ impl EndpointState {
         tag: u64,
         place: (u32, u32),
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         let (offset, total) = place;
         let bytes = packet.body.bytes();
-        let assembling = self.flows.get(flow_id).ok_or(Offence)?.assembling;
+        let assembling = self.flows.get(flow_id).ok_or(ProtocolBreach)?.assembling;
         let id = match (offset, assembling) {
             (0, None) => {
                 let id = self.begin_message(flow_id, packet, tag, total.into(), units(total as usize))?;
@@ -78,7 +78,7 @@ impl EndpointState {
                 self.continue_message(now, id, u64::from(offset), u64::from(total), bytes, memory)?;
                 id
             }
-            _ => return Err(Offence),
+            _ => return Err(ProtocolBreach),
         };
         let is_whole = u64::from(offset) + bytes.len() as u64 == u64::from(total);
         if let Some(flow) = self.flows.get_mut(flow_id) {
@@ -109,10 +109,10 @@ impl EndpointState {
         total: u64,
         bytes: &[u8],
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
-        let message = self.messages.get(id).ok_or(Offence)?;
+    ) -> Result<(), ProtocolBreach> {
+        let message = self.messages.get(id).ok_or(ProtocolBreach)?;
         if message.arrived != offset || message.len != total {
-            return Err(Offence);
+            return Err(ProtocolBreach);
         }
         match message.stage {
             MessageStage::Matched(_) => self.place(id, offset, bytes, memory),
@@ -160,7 +160,7 @@ impl EndpointState {
         packet: &Packet<'_>,
         offer: (u64, u64, u64),
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         let (tag, token, len) = offer;
         let id = self.begin_message(flow_id, packet, tag, len, 1)?;
         if let Some(message) = self.messages.get_mut(id) {

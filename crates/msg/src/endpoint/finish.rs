@@ -6,7 +6,7 @@ use crate::links::ListEnds;
 use crate::moment::Moment;
 use crate::names::{FlowId, MessageId, ReceiveId, SendId};
 use crate::payload::{FillPoint, StoredBytes};
-use crate::rmpp::flow::{Farewell, FlowLife, FlowPath};
+use crate::rmpp::flow::{ClosePhase, FlowLife, FlowPath};
 use toehold_wire::Mac;
 
 impl EndpointState {
@@ -106,10 +106,10 @@ impl EndpointState {
     /// Closes a flow once its messages have gone. Later sends are refused.
     pub fn close_flow(&mut self, now: Moment, id: FlowId) {
         if let Some(flow) = self.flows.get_mut(id)
-            && flow.farewell == Farewell::None
+            && flow.closing == ClosePhase::None
             && flow.path != FlowPath::Own
         {
-            flow.farewell = Farewell::Wanted;
+            flow.closing = ClosePhase::Wanted;
             self.touch(now, id);
         }
     }
@@ -138,7 +138,7 @@ impl EndpointState {
         let is_closing = self
             .flows
             .get(id)
-            .is_some_and(|flow| flow.farewell == Farewell::Sent);
+            .is_some_and(|flow| flow.closing == ClosePhase::Sent);
         let error = if is_closing {
             CompletionError::Closed
         } else {
@@ -167,7 +167,6 @@ impl EndpointState {
         }
         flow.sent = crate::rmpp::sent::SentFrames::new();
         flow.deliveries.clear();
-        self.accepted -= u32::from(flow.is_accepted);
         self.by_check.remove(&(flow.peer, flow.check));
         self.tombstones.add(flow.lives.receiver, now);
         let kept: Vec<StoredBytes> = flow.early.drain().collect();
@@ -244,6 +243,10 @@ impl EndpointState {
             .is_some_and(|flow| flow.is_gone() && flow.messages == 0);
         if is_over && let Some(flow) = self.flows.remove(id) {
             flow.grants.end(&mut self.budget);
+            self.accepted -= u32::from(flow.is_accepted);
+            if flow.is_busy {
+                self.busy.retain(|other| *other != id);
+            }
         }
     }
 }

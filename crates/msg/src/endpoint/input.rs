@@ -4,15 +4,15 @@ use super::{EndpointState, MOST_RESETS, PacketOrigin, ProgramMemory};
 use crate::endpoint::CompletionError;
 use crate::moment::Moment;
 use crate::names::FlowId;
-use crate::rmpp::early::{Arrival, MOST_EARLY};
-use crate::rmpp::flow::{Farewell, FlowPath};
+use crate::rmpp::early::{ArrivalOrder, MOST_EARLY};
+use crate::rmpp::flow::{ClosePhase, FlowPath};
 use crate::rmpp::sent::SentBody;
 use toehold_wire::Mac;
-use toehold_wire::rmpp::{Body, MissingRange, Packet, PacketFlags, PacketKind};
+use toehold_wire::rmpp::{MissingRange, Packet, PacketBody, PacketFlags, PacketKind};
 
 /// A peer broke the protocol. Its flow ends with a RESET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Offence;
+pub(super) struct ProtocolBreach;
 
 impl EndpointState {
     /// Takes a packet that begins behind the Ethernet header. Whatever it says, it causes at
@@ -159,7 +159,7 @@ impl EndpointState {
             let start = flow.sent.first();
             flow.sent.lose(MissingRange { start, end });
         }
-        let is_over = flow.farewell == Farewell::Sent && flow.sent.is_empty();
+        let is_over = flow.closing == ClosePhase::Sent && flow.sent.is_empty();
         for body in freed.drain(..) {
             self.packet_acknowledged(body);
         }
@@ -186,13 +186,13 @@ impl EndpointState {
         packet: &Packet<'_>,
         bytes: &[u8],
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         if packet.kind().is_sequenced() {
             return self.handle_numbered(now, id, packet, bytes, memory);
         }
-        let flow = self.flows.get_mut(id).ok_or(Offence)?;
+        let flow = self.flows.get_mut(id).ok_or(ProtocolBreach)?;
         match packet.body {
-            Body::Nack(missing) => {
+            PacketBody::Nack(missing) => {
                 let (next, packet_len) = (flow.sent.next(), flow.packet_len as u64);
                 for range in missing.iter() {
                     if let Some(lost) = flow.sent.lose(range) {
@@ -200,12 +200,12 @@ impl EndpointState {
                     }
                 }
             }
-            Body::Hello {
+            PacketBody::Hello {
                 len,
                 is_answer: false,
             } => flow.due.hello_answer = Some(len),
             // Only a length that this endpoint has tried is believed.
-            Body::Hello { len, is_answer: true }
+            PacketBody::Hello { len, is_answer: true }
                 if flow.is_lossy() && len as usize == self.config.hello_len =>
             {
                 flow.packet_len = flow.packet_len.max(self.config.hello_len);
@@ -222,27 +222,27 @@ impl EndpointState {
         packet: &Packet<'_>,
         bytes: &[u8],
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
-        let flow = self.flows.get_mut(id).ok_or(Offence)?;
+    ) -> Result<(), ProtocolBreach> {
+        let flow = self.flows.get_mut(id).ok_or(ProtocolBreach)?;
         let arrival = flow.early.judge(packet.seq);
-        if !flow.is_lossy() && arrival != Arrival::Next {
-            return Err(Offence);
+        if !flow.is_lossy() && arrival != ArrivalOrder::Next {
+            return Err(ProtocolBreach);
         }
         match arrival {
-            Arrival::Next => {
+            ArrivalOrder::Next => {
                 self.process(now, id, packet, memory)?;
                 self.process_kept(now, id, memory)
             }
-            Arrival::Repeated => {
+            ArrivalOrder::Repeated => {
                 self.counters.drop_repeated += 1;
                 flow.ack.hurry();
                 Ok(())
             }
-            Arrival::Early => {
+            ArrivalOrder::Early => {
                 self.keep_early(now, id, packet, bytes);
                 Ok(())
             }
-            Arrival::TooEarly => {
+            ArrivalOrder::TooEarly => {
                 self.counters.drop_early += 1;
                 Ok(())
             }
@@ -270,7 +270,7 @@ impl EndpointState {
         now: Moment,
         id: FlowId,
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         let mut bytes = Vec::new();
         for _ in 0..=MOST_EARLY {
             let Some(flow) = self.flows.get_mut(id).filter(|flow| !flow.is_gone()) else {
@@ -285,7 +285,7 @@ impl EndpointState {
                 bytes.extend_from_slice(piece);
             }
             self.release_spare(stored);
-            let packet = Packet::parse(&bytes).map_err(|_| Offence)?;
+            let packet = Packet::parse(&bytes).map_err(|_| ProtocolBreach)?;
             self.process(now, id, &packet, memory)?;
         }
         if let Some(flow) = self.flows.get_mut(id)
@@ -303,32 +303,34 @@ impl EndpointState {
         id: FlowId,
         packet: &Packet<'_>,
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
-        let flow = self.flows.get_mut(id).ok_or(Offence)?;
+    ) -> Result<(), ProtocolBreach> {
+        let flow = self.flows.get_mut(id).ok_or(ProtocolBreach)?;
         if flow.is_lossy() {
             flow.ack.packet(now);
         }
         match packet.body {
-            Body::Eager { tag, .. } => self.handle_eager(now, id, packet, tag, memory),
-            Body::Part {
+            PacketBody::Eager { tag, .. } => self.handle_eager(now, id, packet, tag, memory),
+            PacketBody::Part {
                 tag, offset, total, ..
             } => self.handle_part(now, id, packet, tag, (offset, total), memory),
-            Body::Offer { tag, token, len, .. } => {
+            PacketBody::Offer { tag, token, len, .. } => {
                 self.handle_offer(now, id, packet, (tag, token, len), memory)
             }
-            Body::Pull {
+            PacketBody::Pull {
                 token,
                 sink,
                 offset,
                 len,
             } => self.handle_pull(now, id, (token, sink, offset, len)),
-            Body::Piece { sink, offset, bytes } => self.handle_piece(now, id, (sink, offset, bytes), memory),
-            Body::Done { token } => {
+            PacketBody::Piece { sink, offset, bytes } => {
+                self.handle_piece(now, id, (sink, offset, bytes), memory)
+            }
+            PacketBody::Done { token } => {
                 let is_delivery = packet.flags.contains(PacketFlags::DELIVERED);
                 self.handle_done(now, id, token, is_delivery)
             }
-            Body::Bye => {
-                flow.farewell = Farewell::Heard;
+            PacketBody::Bye => {
+                flow.closing = ClosePhase::Heard;
                 flow.ack.hurry();
                 Ok(())
             }

@@ -52,6 +52,9 @@ use toehold_wire::rmpp::Lives;
 /// again.
 const MOST_RESETS: usize = 64;
 
+/// Longest packet that a HELLO tries, in bytes.
+const MOST_HELLO_LEN: usize = 1 << 16;
+
 /// Copies between an endpoint and the memory of its program.
 pub trait ProgramMemory {
     /// Reads the buffer's bytes from `offset` on into `into`. Returns `false` if they cannot
@@ -90,7 +93,7 @@ pub struct PacketOrigin {
 
 /// A peer cannot be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
+pub enum PeerError {
     /// The table of flows is full.
     #[error("too many peers")]
     TooManyFlows,
@@ -144,7 +147,8 @@ pub struct EndpointState {
 impl EndpointState {
     /// Creates an endpoint without peers. Its first flow is the one to itself.
     #[must_use]
-    pub fn new(config: EndpointConfig) -> Self {
+    pub fn new(mut config: EndpointConfig) -> Self {
+        config.hello_len = config.hello_len.min(MOST_HELLO_LEN);
         let flows_most = config.flows.max(1);
         let units = config.units.max(flows_most.saturating_mul(FIRST_GRANT));
         let mut flows = Entries::new(flows_most);
@@ -190,7 +194,7 @@ impl EndpointState {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::TooManyFlows`]; [`ConnectError::Ended`] if a flow of these lives has
+    /// [`PeerError::TooManyFlows`]; [`PeerError::Ended`] if a flow of these lives has
     /// ended lately.
     pub fn connect(
         &mut self,
@@ -198,7 +202,7 @@ impl EndpointState {
         peer: Mac,
         incarnation: u64,
         path: FlowPath,
-    ) -> Result<FlowId, ConnectError> {
+    ) -> Result<FlowId, PeerError> {
         let lives = Lives {
             sender: self.config.incarnation,
             receiver: incarnation,
@@ -210,10 +214,9 @@ impl EndpointState {
             return Ok(*known);
         }
         if self.tombstones.contains(incarnation, now) {
-            return Err(ConnectError::Ended);
+            return Err(PeerError::Ended);
         }
-        self.open_flow(peer, path, lives)
-            .ok_or(ConnectError::TooManyFlows)
+        self.open_flow(peer, path, lives).ok_or(PeerError::TooManyFlows)
     }
 
     fn open_flow(&mut self, peer: Mac, path: FlowPath, lives: Lives) -> Option<FlowId> {

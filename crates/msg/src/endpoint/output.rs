@@ -6,7 +6,7 @@ use super::{CompletionError, EndpointState, PacketSink, ProgramMemory};
 use crate::moment::Moment;
 use crate::names::{FlowId, MessageId, SendId};
 use crate::rmpp::credit::units;
-use crate::rmpp::flow::{Farewell, MessageFlow};
+use crate::rmpp::flow::{ClosePhase, MessageFlow};
 use crate::rmpp::sent::SentBody;
 use toehold_wire::rmpp::Seq;
 
@@ -42,7 +42,7 @@ pub(super) enum NextPacket {
 
 /// Whether a flow has had its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum FlowTurn {
     /// Nothing is left to send.
     Idle,
     /// The burst is over.
@@ -63,12 +63,12 @@ impl EndpointState {
         }
         while let Some(id) = self.busy.pop_front() {
             match self.transmit_flow(now, id, memory, sink) {
-                Turn::Over => self.busy.push_back(id),
-                Turn::LinkFull => {
+                FlowTurn::Over => self.busy.push_back(id),
+                FlowTurn::LinkFull => {
                     self.busy.push_front(id);
                     return;
                 }
-                Turn::Idle => {
+                FlowTurn::Idle => {
                     if let Some(flow) = self.flows.get_mut(id) {
                         flow.is_busy = false;
                         self.set_deadline(now, id);
@@ -84,18 +84,18 @@ impl EndpointState {
         id: FlowId,
         memory: &mut dyn ProgramMemory,
         sink: &mut dyn PacketSink,
-    ) -> Turn {
+    ) -> FlowTurn {
         for _ in 0..BURST {
             let Some(next) = self.next_packet(id) else {
-                return Turn::Idle;
+                return FlowTurn::Idle;
             };
             match self.emit(id, next, memory, sink) {
                 Ok(len) => self.packet_sent(now, id, next, len),
-                Err(BuildError::LinkFull) => return Turn::LinkFull,
+                Err(BuildError::LinkFull) => return FlowTurn::LinkFull,
                 Err(BuildError::MemoryFault) => self.unreadable(now, id, next),
             }
         }
-        Turn::Over
+        FlowTurn::Over
     }
 
     fn next_packet(&mut self, id: FlowId) -> Option<NextPacket> {
@@ -155,7 +155,7 @@ impl EndpointState {
         if let Some(send) = self.sends.at(flow.waiting.head()) {
             return self.next_of_message(id, send);
         }
-        let is_bye = flow.farewell == Farewell::Wanted && flow.pending_sends == 0;
+        let is_bye = flow.closing == ClosePhase::Wanted && flow.pending_sends == 0;
         is_bye.then_some(SentBody::Bye)
     }
 
@@ -226,7 +226,7 @@ impl EndpointState {
         let is_over = self
             .flows
             .get(id)
-            .is_some_and(|flow| flow.farewell == Farewell::Heard);
+            .is_some_and(|flow| flow.closing == ClosePhase::Heard);
         if is_over {
             self.end_flow(now, id, CompletionError::Closed);
         }
@@ -252,7 +252,7 @@ impl EndpointState {
             SentBody::Pull { sink, len, .. } => self.pull_sent(MessageId::from_bits(sink), len),
             SentBody::Piece { send, len, .. } => self.piece_sent(id, send, len),
             SentBody::Done { .. } => self.done_sent(now, id),
-            SentBody::Bye => flow.farewell = Farewell::Sent,
+            SentBody::Bye => flow.closing = ClosePhase::Sent,
         }
         let flow = self.flows.get(id);
         if flow.is_some_and(|flow| !flow.is_lossy()) {
@@ -321,8 +321,8 @@ impl EndpointState {
         }
     }
 
-    /// Ends what cannot be read from the program's memory: the send if no packet of it is
-    /// under way, else the flow, since the peer waits for bytes that do not come.
+    /// Ends what cannot be read from the program's memory. A send of which no packet is
+    /// under way ends alone. Otherwise the flow ends, since the peer waits for bytes.
     fn unreadable(&mut self, now: Moment, id: FlowId, next: NextPacket) {
         let first = match next {
             NextPacket::Numbered(SentBody::Eager { send } | SentBody::Part { send, offset: 0, .. }) => {

@@ -2,15 +2,15 @@
 
 use super::entry::SendEntry;
 use super::output::NextPacket;
-use super::{EndpointState, PacketSink, ProgramMemory, SinkFull};
+use super::{EndpointState, MOST_HELLO_LEN, PacketSink, ProgramMemory, SinkFull};
 use crate::names::{FlowId, SendId};
 use crate::rmpp::flow::FlowLife;
 use crate::rmpp::sent::SentBody;
 use toehold_wire::Mac;
-use toehold_wire::rmpp::{Body, MAX_HEADERS_LEN, Packet, PacketFlags, RangeList, crc32c};
+use toehold_wire::rmpp::{MAX_HEADERS_LEN, Packet, PacketBody, PacketFlags, RangeList, crc32c};
 
 /// Zeroes that make a HELLO as long as the packets that it tries.
-static PADDING: [u8; 1 << 16] = [0; 1 << 16];
+static PADDING: [u8; MOST_HELLO_LEN] = [0; MOST_HELLO_LEN];
 
 /// Why a packet was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,13 +61,13 @@ impl EndpointState {
                 missing = flow.early.missing();
                 nack_of(&missing)
             }
-            NextPacket::Hello => Packet::new(Body::Hello {
+            NextPacket::Hello => Packet::new(PacketBody::Hello {
                 len: self.config.hello_len as u32,
                 is_answer: false,
             }),
-            NextPacket::HelloAnswer(len) => Packet::new(Body::Hello { len, is_answer: true }),
+            NextPacket::HelloAnswer(len) => Packet::new(PacketBody::Hello { len, is_answer: true }),
             NextPacket::Ack { is_probe } => {
-                let mut packet = Packet::new(Body::Ack);
+                let mut packet = Packet::new(PacketBody::Ack);
                 if is_probe {
                     packet.flags |= PacketFlags::ACK_NOW;
                 }
@@ -99,7 +99,7 @@ impl EndpointState {
                 let bytes = self.read(entry, 0, entry.len as usize, bytes, memory)?;
                 Ok(message(
                     entry,
-                    Body::Eager {
+                    PacketBody::Eager {
                         tag: entry.tag,
                         bytes,
                     },
@@ -108,7 +108,7 @@ impl EndpointState {
             SentBody::Part { send, offset, len } => {
                 let entry = self.entry(send)?;
                 let bytes = self.read(entry, u64::from(offset), len as usize, bytes, memory)?;
-                let body = Body::Part {
+                let body = PacketBody::Part {
                     tag: entry.tag,
                     offset,
                     total: entry.len as u32,
@@ -118,7 +118,7 @@ impl EndpointState {
             }
             SentBody::Offer { send } => {
                 let entry = self.entry(send)?;
-                let body = Body::Offer {
+                let body = PacketBody::Offer {
                     tag: entry.tag,
                     token: send.to_bits(),
                     len: entry.len,
@@ -133,27 +133,27 @@ impl EndpointState {
                     return Err(BuildError::MemoryFault);
                 };
                 let bytes = self.read(entry, offset, len as usize, bytes, memory)?;
-                Ok(Packet::new(Body::Piece { sink, offset, bytes }))
+                Ok(Packet::new(PacketBody::Piece { sink, offset, bytes }))
             }
             SentBody::Pull {
                 token,
                 sink,
                 offset,
                 len,
-            } => Ok(Packet::new(Body::Pull {
+            } => Ok(Packet::new(PacketBody::Pull {
                 token,
                 sink,
                 offset,
                 len,
             })),
             SentBody::Done { token, is_delivery } => {
-                let mut packet = Packet::new(Body::Done { token });
+                let mut packet = Packet::new(PacketBody::Done { token });
                 if is_delivery {
                     packet.flags |= PacketFlags::DELIVERED;
                 }
                 Ok(packet)
             }
-            SentBody::Bye => Ok(Packet::new(Body::Bye)),
+            SentBody::Bye => Ok(Packet::new(PacketBody::Bye)),
         }
     }
 
@@ -188,7 +188,7 @@ impl EndpointState {
         let packet = Packet {
             check,
             has_checksum: self.config.has_checksum,
-            ..Packet::new(Body::Reset)
+            ..Packet::new(PacketBody::Reset)
         };
         transmit(&packet, to, sink)?;
         self.counters.packets_sent += 1;
@@ -197,7 +197,7 @@ impl EndpointState {
 }
 
 /// A packet of a message, with what the sender's call has said of it.
-fn message<'a>(entry: &SendEntry, body: Body<'a>) -> Packet<'a> {
+fn message<'a>(entry: &SendEntry, body: PacketBody<'a>) -> Packet<'a> {
     let mut packet = Packet::new(body);
     packet.data = entry.data;
     for (is_set, flag) in [
@@ -213,7 +213,7 @@ fn message<'a>(entry: &SendEntry, body: Body<'a>) -> Packet<'a> {
 
 /// A NACK of the missing ranges; an ACK if none is missing any more.
 fn nack_of(missing: &RangeList) -> Packet<'_> {
-    Packet::new(missing.ranges().map_or(Body::Ack, Body::Nack))
+    Packet::new(missing.ranges().map_or(PacketBody::Ack, PacketBody::Nack))
 }
 
 /// Gives a packet to the link. Returns its length.
@@ -222,7 +222,7 @@ fn transmit(packet: &Packet<'_>, to: Mac, sink: &mut dyn PacketSink) -> Result<u
     let headers_len = packet.emit_headers(&mut headers);
     let headers = &headers[..headers_len];
     let bytes = match packet.body {
-        Body::Hello { is_answer: false, .. } => {
+        PacketBody::Hello { is_answer: false, .. } => {
             let sum_len = if packet.has_checksum { 4 } else { 0 };
             let padding = packet.len() - headers_len - sum_len;
             &PADDING[..padding.min(PADDING.len())]

@@ -1,7 +1,7 @@
 //! Offered messages: ranges asked for, served, and placed.
 
-use super::entry::{MessageBytes, MessageStage, SendStage};
-use super::input::Offence;
+use super::entry::{MessageBytes, MessageStage, SendEntry, SendStage};
+use super::input::ProtocolBreach;
 use super::{EndpointState, ProgramMemory};
 use crate::moment::Moment;
 use crate::names::{FlowId, MessageId, SendId};
@@ -81,10 +81,12 @@ impl EndpointState {
         now: Moment,
         flow_id: FlowId,
         pull: (u64, u64, u64, u64),
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         let (token, sink, offset, len) = pull;
         let id = SendId::from_bits(token);
-        let Some(send) = self.sends.get_mut(id).filter(|send| send.flow == flow_id) else {
+        // An offer that the peer has ended is not served again.
+        let is_open = |send: &&mut SendEntry| send.flow == flow_id && send.wants_answer;
+        let Some(send) = self.sends.get_mut(id).filter(is_open) else {
             self.counters.drop_unasked += 1;
             return Ok(());
         };
@@ -95,10 +97,10 @@ impl EndpointState {
             asked,
         } = &mut send.stage
         else {
-            return Err(Offence);
+            return Err(ProtocolBreach);
         };
         let (Some(end), true) = (end, offset == *asked && (*asked == 0 || *known == sink)) else {
-            return Err(Offence);
+            return Err(ProtocolBreach);
         };
         let is_listed = *served < *asked;
         (*known, *asked) = (sink, end);
@@ -116,7 +118,7 @@ impl EndpointState {
         flow_id: FlowId,
         piece: (u64, u64, &[u8]),
         memory: &mut dyn ProgramMemory,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), ProtocolBreach> {
         let (sink, offset, bytes) = piece;
         let id = MessageId::from_bits(sink);
         let Some(message) = self
@@ -129,11 +131,11 @@ impl EndpointState {
         };
         let (MessageBytes::Offered { pulled, .. }, MessageStage::Matched(_)) = (message.bytes, message.stage)
         else {
-            return Err(Offence);
+            return Err(ProtocolBreach);
         };
-        let end = offset.checked_add(bytes.len() as u64).ok_or(Offence)?;
+        let end = offset.checked_add(bytes.len() as u64).ok_or(ProtocolBreach)?;
         if offset != message.arrived || end > pulled {
-            return Err(Offence);
+            return Err(ProtocolBreach);
         }
         message.arrived = end;
         self.place(id, offset, bytes, memory);
@@ -167,10 +169,10 @@ impl EndpointState {
         flow_id: FlowId,
         token: u64,
         is_delivery: bool,
-    ) -> Result<(), Offence> {
-        let flow = self.flows.get_mut(flow_id).ok_or(Offence)?;
+    ) -> Result<(), ProtocolBreach> {
+        let flow = self.flows.get_mut(flow_id).ok_or(ProtocolBreach)?;
         let id = if is_delivery {
-            let seq = u32::try_from(token).map_err(|_| Offence)?;
+            let seq = u32::try_from(token).map_err(|_| ProtocolBreach)?;
             flow.deliveries.remove(&seq)
         } else {
             Some(SendId::from_bits(token))

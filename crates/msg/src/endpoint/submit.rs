@@ -6,7 +6,7 @@ use super::{EndpointState, MOST_INJECT_LEN, MOST_MESSAGE_LEN, ProgramBuffer, Pro
 use crate::matching::TagEnvelope;
 use crate::moment::Moment;
 use crate::names::{FlowId, SendId};
-use crate::rmpp::flow::{Farewell, FlowPath};
+use crate::rmpp::flow::{ClosePhase, FlowPath};
 
 /// A message to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +82,11 @@ impl EndpointState {
             return Err(SubmitError::TooLong);
         }
         let path = match self.flows.get(flow) {
-            Some(flow) if !flow.is_gone() && flow.farewell == Farewell::None => flow.path,
+            Some(flow) if !flow.is_gone() && flow.closing == ClosePhase::None => flow.path,
             _ => return Err(SubmitError::PeerGone),
         };
-        if !self.sends.has_room() {
+        let has_room = self.sends.has_room() && (path != FlowPath::Own || self.messages.has_room());
+        if !has_room {
             self.counters.refused_sends += 1;
             return Err(SubmitError::TryAgain);
         }

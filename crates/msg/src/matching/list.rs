@@ -5,13 +5,13 @@ use crate::links::{Links, ListEnds, NO_PLACE};
 
 /// A list of places, with what each holds.
 #[derive(Debug)]
-struct Queue<T> {
+struct MatchQueue<T> {
     ends: ListEnds,
     links: Links,
     values: Vec<Option<T>>,
 }
 
-impl<T> Default for Queue<T> {
+impl<T> Default for MatchQueue<T> {
     fn default() -> Self {
         Self {
             ends: ListEnds::EMPTY,
@@ -21,7 +21,7 @@ impl<T> Default for Queue<T> {
     }
 }
 
-impl<T> Queue<T> {
+impl<T> MatchQueue<T> {
     fn push(&mut self, place: u32, value: T) {
         let at = place as usize;
         if at >= self.values.len() {
@@ -56,8 +56,8 @@ impl<T> Queue<T> {
 /// The strategy `list`.
 #[derive(Debug, Default)]
 pub(super) struct MatchList {
-    posted: Queue<Selector>,
-    unexpected: Queue<TagEnvelope>,
+    posted: MatchQueue<Selector>,
+    unexpected: MatchQueue<TagEnvelope>,
     examined: u64,
 }
 

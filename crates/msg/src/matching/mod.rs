@@ -2,8 +2,8 @@
 //!
 //! A [`Matcher`] holds two queues: posted receives without a message, and unexpected
 //! messages without a receive. Both are in the order in which the caller added entries.
-//! MPI's rules follow from two choices: an arriving message goes to the oldest receive
-//! that takes it, and a new receive gets the oldest message that it takes.
+//! Two choices give MPI's rules. An arriving message goes to the oldest receive that takes
+//! it. A new receive gets the oldest message that it takes.
 //!
 //! The caller names entries by places in its own tables, which it keeps small and dense.
 //! A [`MatchStrategy`] decides what a search costs, and never what it finds.

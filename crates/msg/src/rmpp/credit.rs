@@ -42,8 +42,8 @@ impl SendCredit {
 
     /// Reads the grant of a packet. Returns `true` if there is more than before.
     ///
-    /// A grant counts only beside an acknowledgement that is not behind the newest one: a
-    /// late packet from a lap of 16 bits ago would look newer.
+    /// A grant counts only beside an acknowledgement that is not behind the newest one. The
+    /// grant of a late packet, from a lap of 16 bits ago, would look newer.
     pub(crate) fn hear(&mut self, field: u16, ack: Seq) -> bool {
         if ack.lt(self.newest_ack) {
             return false;

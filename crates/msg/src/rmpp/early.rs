@@ -8,7 +8,7 @@ pub(crate) const MOST_EARLY: u32 = 64;
 
 /// What the receiver does with a packet of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum ArrivalOrder {
     /// It is the next one.
     Next,
     /// It was taken before, or is kept already.
@@ -56,19 +56,19 @@ impl EarlyFrames {
     }
 
     /// Judges a packet by its number.
-    pub(crate) fn judge(&self, seq: Seq) -> Arrival {
+    pub(crate) fn judge(&self, seq: Seq) -> ArrivalOrder {
         match seq.distance(self.next) {
-            0 => Arrival::Next,
-            1..=MOST_EARLY if self.is_kept(seq) => Arrival::Repeated,
-            1..MOST_EARLY => Arrival::Early,
-            _ if seq.lt(self.next) => Arrival::Repeated,
-            _ => Arrival::TooEarly,
+            0 => ArrivalOrder::Next,
+            1..=MOST_EARLY if self.is_kept(seq) => ArrivalOrder::Repeated,
+            1..MOST_EARLY => ArrivalOrder::Early,
+            _ if seq.lt(self.next) => ArrivalOrder::Repeated,
+            _ => ArrivalOrder::TooEarly,
         }
     }
 
     /// Keeps a packet that was judged early.
     pub(crate) fn keep(&mut self, seq: Seq, packet: StoredBytes) {
-        debug_assert_eq!(self.judge(seq), Arrival::Early);
+        debug_assert_eq!(self.judge(seq), ArrivalOrder::Early);
         self.kept.resize(MOST_EARLY as usize, None);
         self.kept[Self::place(seq)] = Some(packet);
         self.count += 1;
@@ -125,17 +125,17 @@ mod tests {
             for number in numbers {
                 let seq = Seq(start) + number;
                 let expected = if number < next || kept.contains(&number) {
-                    Arrival::Repeated
+                    ArrivalOrder::Repeated
                 } else if number == next {
-                    Arrival::Next
+                    ArrivalOrder::Next
                 } else if number - next < MOST_EARLY {
-                    Arrival::Early
+                    ArrivalOrder::Early
                 } else {
-                    Arrival::TooEarly
+                    ArrivalOrder::TooEarly
                 };
                 prop_assert_eq!(early.judge(seq), expected);
                 match expected {
-                    Arrival::Next => loop {
+                    ArrivalOrder::Next => loop {
                         next += 1;
                         let is_kept = kept.remove(&next);
                         prop_assert_eq!(early.advance().is_some(), is_kept);
@@ -143,7 +143,7 @@ mod tests {
                             break;
                         }
                     },
-                    Arrival::Early => {
+                    ArrivalOrder::Early => {
                         early.keep(seq, stored);
                         kept.insert(number);
                     }

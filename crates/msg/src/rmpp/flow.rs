@@ -54,7 +54,7 @@ pub(crate) struct DuePackets {
 
 /// How far an orderly end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Farewell {
+pub(crate) enum ClosePhase {
     /// Nothing ends.
     None,
     /// A BYE goes behind all messages.
@@ -73,7 +73,7 @@ pub(crate) struct MessageFlow {
     pub(crate) lives: Lives,
     pub(crate) check: u32,
     pub(crate) life: FlowLife,
-    pub(crate) farewell: Farewell,
+    pub(crate) closing: ClosePhase,
     /// Whether the peer began the flow.
     pub(crate) is_accepted: bool,
 
@@ -136,7 +136,7 @@ impl MessageFlow {
             lives,
             check: lives.check(),
             life: FlowLife::Fresh,
-            farewell: Farewell::None,
+            closing: ClosePhase::None,
             is_accepted: false,
             sent: SentFrames::new(),
             silent_until: None,

@@ -9,7 +9,7 @@ pub const OFFER_TOTAL_MAX: u64 = 1 << 63;
 
 /// What a packet says, by its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body<'a> {
+pub enum PacketBody<'a> {
     /// A whole message.
     Eager {
         /// The message's tag; 0 if it has none.
@@ -88,7 +88,7 @@ pub enum Body<'a> {
 /// The bit of a HELLO's token that tells an answer.
 const HELLO_ANSWER: u64 = 1 << 32;
 
-impl<'a> Body<'a> {
+impl<'a> PacketBody<'a> {
     /// Returns the kind of a packet with this body.
     #[must_use]
     pub const fn kind(&self) -> PacketKind {
@@ -222,14 +222,14 @@ fn within<T>(is_valid: bool, value: T) -> Result<T> {
     }
 }
 
-fn part(tag: u64, rest: &[u8]) -> Result<Body<'_>> {
+fn part(tag: u64, rest: &[u8]) -> Result<PacketBody<'_>> {
     let ([word], rest) = words(rest)?;
     let (offset, total) = (word as u32, (word >> 32) as u32);
     let left = total.checked_sub(offset).ok_or(WireError::BadLength)?;
     let bytes = &rest[..rest.len().min(left as usize)];
     // An empty piece would repeat without end, but for the one of an empty message.
     let is_progress = !bytes.is_empty() || total == 0;
-    let body = Body::Part {
+    let body = PacketBody::Part {
         tag,
         offset,
         total,
@@ -238,7 +238,7 @@ fn part(tag: u64, rest: &[u8]) -> Result<Body<'_>> {
     within(is_progress, body)
 }
 
-fn piece(sink: u64, rest: &[u8]) -> Result<Body<'_>> {
+fn piece(sink: u64, rest: &[u8]) -> Result<PacketBody<'_>> {
     let ([offset, len], rest) = words(rest)?;
     let len = usize::try_from(len).map_err(|_| WireError::BadLength)?;
     let bytes = rest.get(..len).ok_or(WireError::Truncated)?;
@@ -246,7 +246,7 @@ fn piece(sink: u64, rest: &[u8]) -> Result<Body<'_>> {
         && offset
             .checked_add(len as u64)
             .is_some_and(|end| end <= OFFER_TOTAL_MAX);
-    within(is_range, Body::Piece { sink, offset, bytes })
+    within(is_range, PacketBody::Piece { sink, offset, bytes })
 }
 
 /// Reads `N` words, and returns the bytes behind them.

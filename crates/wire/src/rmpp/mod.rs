@@ -33,7 +33,7 @@ mod missing;
 mod packet;
 
 pub use crate::tcp::Seq;
-pub use body::{Body, OFFER_TOTAL_MAX};
+pub use body::{OFFER_TOTAL_MAX, PacketBody};
 pub use crc32c::crc32c;
 pub use flags::PacketFlags;
 pub use header::{HEADER_LEN, PacketKind, VERSION};

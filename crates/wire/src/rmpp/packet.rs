@@ -2,7 +2,7 @@
 
 use super::body::{put_words, words};
 use super::header::Fixed;
-use super::{Body, HEADER_LEN, Lives, PacketFlags, PacketKind, Seq, crc32c};
+use super::{HEADER_LEN, Lives, PacketBody, PacketFlags, PacketKind, Seq, crc32c};
 use crate::{Result, WireError};
 
 /// Length of the longest header with its options and fields, in bytes: a NACK's.
@@ -13,8 +13,8 @@ const CHECKSUM_LEN: usize = 4;
 /// A packet, read or to be written.
 ///
 /// ```
-/// use toehold_wire::rmpp::{Body, Packet};
-/// let packet = Packet { check: 7, ..Packet::new(Body::Eager { tag: 3, bytes: b"hello" }) };
+/// use toehold_wire::rmpp::{PacketBody, Packet};
+/// let packet = Packet { check: 7, ..Packet::new(PacketBody::Eager { tag: 3, bytes: b"hello" }) };
 /// let mut bytes = [0; 64];
 /// let len = packet.emit(&mut bytes);
 /// assert_eq!(len, 29);
@@ -40,13 +40,13 @@ pub struct Packet<'a> {
     /// Whether a CRC32C ends the packet (CHECKSUM).
     pub has_checksum: bool,
     /// What the packet says.
-    pub body: Body<'a>,
+    pub body: PacketBody<'a>,
 }
 
 impl<'a> Packet<'a> {
     /// Creates a packet with this body, no options, and zero in all other fields.
     #[must_use]
-    pub const fn new(body: Body<'a>) -> Self {
+    pub const fn new(body: PacketBody<'a>) -> Self {
         Self {
             flags: PacketFlags::NONE,
             credit: 0,
@@ -65,9 +65,10 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     ///
-    /// `Truncated`; `BadVersion`; `Unsupported` for an unknown kind; `BadField` for flags
-    /// that are unknown or that the kind does not have; `BadLength` for a range or length
-    /// that contradicts the packet; `BadChecksum`.
+    /// - `Truncated`, `BadVersion`, `BadChecksum`.
+    /// - `Unsupported` for an unknown kind.
+    /// - `BadField` for flags that are unknown, or that the kind does not have.
+    /// - `BadLength` for a range or length that contradicts the packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let (fixed, rest) = Fixed::parse(bytes)?;
         let has_checksum = fixed.flags.contains(PacketFlags::CHECKSUM);
@@ -87,7 +88,7 @@ impl<'a> Packet<'a> {
             let len = rest.len().checked_sub(CHECKSUM_LEN).ok_or(WireError::Truncated)?;
             rest = &rest[..len];
         }
-        let body = Body::parse(&fixed, rest, bytes.len())?;
+        let body = PacketBody::parse(&fixed, rest, bytes.len())?;
         let packet = Self {
             flags: fixed.flags.without(OPTIONS),
             credit: fixed.credit,
@@ -139,7 +140,7 @@ impl<'a> Packet<'a> {
         let checksum = usize::from(self.has_checksum) * CHECKSUM_LEN;
         let len = self.headers_len() + self.body.bytes().len() + checksum;
         match self.body {
-            Body::Hello {
+            PacketBody::Hello {
                 len: asked,
                 is_answer: false,
             } => len.max(asked as usize),

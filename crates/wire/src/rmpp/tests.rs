@@ -31,63 +31,68 @@ fn packets_at_ends() -> Vec<Packet<'static>> {
     let mut bodies = Vec::new();
     for end in [0, u64::MAX] {
         for bytes in [&BYTES[..0], &BYTES[..1], &BYTES[..]] {
-            bodies.push(Body::Eager { tag: end, bytes });
+            bodies.push(PacketBody::Eager { tag: end, bytes });
         }
-        bodies.push(Body::Part {
+        bodies.push(PacketBody::Part {
             tag: end,
             offset: 0,
             total: 0,
             bytes: &[],
         });
-        bodies.push(Body::Part {
+        bodies.push(PacketBody::Part {
             tag: end,
             offset: u32::MAX - 1,
             total: u32::MAX,
             bytes: &BYTES[..1],
         });
-        bodies.push(Body::Part {
+        bodies.push(PacketBody::Part {
             tag: end,
             offset: 0,
             total: u32::MAX,
             bytes: &BYTES,
         });
-        bodies.push(Body::Offer {
+        bodies.push(PacketBody::Offer {
             tag: end,
             token: end,
             len: end.min(OFFER_TOTAL_MAX),
             address: end,
             nonce: end,
         });
-        bodies.push(Body::Pull {
+        bodies.push(PacketBody::Pull {
             token: end,
             sink: end,
             offset: 0,
             len: OFFER_TOTAL_MAX,
         });
-        bodies.push(Body::Pull {
+        bodies.push(PacketBody::Pull {
             token: end,
             sink: end,
             offset: OFFER_TOTAL_MAX - 1,
             len: 1,
         });
-        bodies.push(Body::Piece {
+        bodies.push(PacketBody::Piece {
             sink: end,
             offset: OFFER_TOTAL_MAX - 1,
             bytes: &BYTES[..1],
         });
-        bodies.push(Body::Piece {
+        bodies.push(PacketBody::Piece {
             sink: end,
             offset: 0,
             bytes: &BYTES,
         });
-        bodies.push(Body::Done { token: end });
+        bodies.push(PacketBody::Done { token: end });
     }
-    bodies.extend([Body::Ack, Body::Nack(full), Body::Reset, Body::Bye]);
-    bodies.push(Body::Hello {
+    bodies.extend([
+        PacketBody::Ack,
+        PacketBody::Nack(full),
+        PacketBody::Reset,
+        PacketBody::Bye,
+    ]);
+    bodies.push(PacketBody::Hello {
         len: 9000,
         is_answer: false,
     });
-    bodies.push(Body::Hello {
+    bodies.push(PacketBody::Hello {
         len: u32::MAX,
         is_answer: true,
     });
@@ -141,7 +146,7 @@ fn each_kind_with_fields_at_their_ends_round_trips() {
 #[test]
 fn padded_packet_round_trips_unless_eager() {
     for packet in packets_at_ends().into_iter().flat_map(with_all_options) {
-        let is_open = matches!(packet.body, Body::Part { total, bytes, offset, .. } if bytes.len() as u32 != total - offset);
+        let is_open = matches!(packet.body, PacketBody::Part { total, bytes, offset, .. } if bytes.len() as u32 != total - offset);
         if packet.kind() != PacketKind::Eager && !is_open {
             let mut bytes = emitted(&packet);
             bytes.resize(bytes.len() + 46, 0);
@@ -173,7 +178,7 @@ fn cut_packet_returns_error_or_is_shorter_message() {
 
 #[test]
 fn changed_bit_of_checksummed_packet_is_refused() {
-    let body = Body::Piece {
+    let body = PacketBody::Piece {
         sink: 9,
         offset: 8,
         bytes: &BYTES,
@@ -204,7 +209,7 @@ fn header_has_documented_layout() {
         check: 0x0304_0506,
         seq: Seq(0x0708_090a),
         ack: Seq(0x0b0c_0d0e),
-        ..Packet::new(Body::Done {
+        ..Packet::new(PacketBody::Done {
             token: 0x1112_1314_1516_1718,
         })
     };
@@ -217,7 +222,7 @@ fn header_has_documented_layout() {
 
 #[test]
 fn forbidden_first_bytes_return_errors() {
-    let bytes = emitted(&Packet::new(Body::Ack));
+    let bytes = emitted(&Packet::new(PacketBody::Ack));
     for first in 0..=u8::MAX {
         let mut bytes = bytes.clone();
         bytes[0] = first;
@@ -238,7 +243,7 @@ fn forbidden_first_bytes_return_errors() {
 fn contradicting_lengths_return_errors() {
     let word =
         |bytes: &mut Vec<u8>, at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-    let mut pull = emitted(&Packet::new(Body::Pull {
+    let mut pull = emitted(&Packet::new(PacketBody::Pull {
         token: 0,
         sink: 0,
         offset: 1,
@@ -248,7 +253,7 @@ fn contradicting_lengths_return_errors() {
         word(&mut pull, HEADER_LEN + 16, len);
         assert_eq!(Packet::parse(&pull), Err(WireError::BadLength));
     }
-    let mut piece = emitted(&Packet::new(Body::Piece {
+    let mut piece = emitted(&Packet::new(PacketBody::Piece {
         sink: 0,
         offset: 0,
         bytes: &BYTES,
@@ -261,7 +266,7 @@ fn contradicting_lengths_return_errors() {
         word(&mut piece, HEADER_LEN + 8, len);
         assert_eq!(Packet::parse(&piece), Err(error));
     }
-    let mut offer = emitted(&Packet::new(Body::Offer {
+    let mut offer = emitted(&Packet::new(PacketBody::Offer {
         tag: 0,
         token: 0,
         len: 0,
@@ -270,7 +275,7 @@ fn contradicting_lengths_return_errors() {
     }));
     word(&mut offer, HEADER_LEN + 8, OFFER_TOTAL_MAX + 1);
     assert_eq!(Packet::parse(&offer), Err(WireError::BadLength));
-    let mut part = emitted(&Packet::new(Body::Part {
+    let mut part = emitted(&Packet::new(PacketBody::Part {
         tag: 0,
         offset: 0,
         total: 8,
@@ -278,7 +283,7 @@ fn contradicting_lengths_return_errors() {
     }));
     word(&mut part, HEADER_LEN, 9 | 8 << 32);
     assert_eq!(Packet::parse(&part), Err(WireError::BadLength));
-    let mut nack = emitted(&Packet::new(Body::Ack));
+    let mut nack = emitted(&Packet::new(PacketBody::Ack));
     nack[0] = VERSION << 4 | PacketKind::Nack as u8;
     for (count, error) in [
         (0, WireError::BadLength),
@@ -313,7 +318,7 @@ proptest! {
 
     #[test]
     fn headers_and_message_apart_equal_whole(tag: u64, data in any::<Option<u64>>(), len in 0usize..70) {
-        let packet = Packet { data, ..Packet::new(Body::Eager { tag, bytes: &BYTES[..len] }) };
+        let packet = Packet { data, ..Packet::new(PacketBody::Eager { tag, bytes: &BYTES[..len] }) };
         let mut headers = [0; MAX_HEADERS_LEN];
         let at = packet.emit_headers(&mut headers);
         prop_assert_eq!([&headers[..at], packet.body.bytes()].concat(), emitted(&packet));
