@@ -408,6 +408,6 @@ fn ended_lives_with_messages_leave_room_for_named_peers() {
     assert_eq!(world.hosts[1].state.queue_depths(), (4, 0));
     let named = world.hosts[1]
         .state
-        .connect(world.now, Mac([2, 2, 0, 0, 0, 1]), 1, FlowPath::Lossy);
+        .connect(world.now, Mac([2, 2, 0, 0, 0, 1]), 99, FlowPath::Lossy);
     assert!(named.is_ok());
 }
