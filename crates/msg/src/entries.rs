@@ -3,7 +3,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-/// The name of an entry of [`Entries`]: its place, and which of the place's entries it is.
+/// The name of an entry of an endpoint's table: its place, and which of the place's entries it is.
 ///
 /// `K` tells kinds of entries apart. A name outlives its entry and then leads nowhere, so a peer may hold one as a token.
 pub struct EntryId<K> {
