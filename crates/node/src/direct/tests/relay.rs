@@ -136,8 +136,8 @@ fn reset_of_a_relayed_connection_ends_its_descriptor() {
     let relayed = Relayed::new();
     relayed.write(b"unread").unwrap();
     relayed.closes(true);
-    assert_eq!(relayed.read(), b"");
     eventually("the program can write for ever", || {
+        // Or ECONNRESET first, if its bytes were still in the socket.
         (relayed.write(b"x") == Err(Errno::PIPE)).then_some(())
     });
 }
