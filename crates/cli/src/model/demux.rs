@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', default_values_t = [0.2, 0.5, 1.0, 2.0], value_name = "SECONDS,…")]
     response_time: Vec<f64>,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
