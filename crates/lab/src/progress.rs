@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::runner::Observer;
 use crate::samples::{Outcome, Sample};
 
-/// Prints a line for a person on standard error. A failure is ignored: the run goes on after its
+/// Prints a line for a person on standard error. A failure is ignored: the run continues after its
 /// terminal was closed.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");

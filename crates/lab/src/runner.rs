@@ -27,7 +27,7 @@ pub trait Observer {
     fn ended(&mut self, sample: &Sample);
 }
 
-/// Reasons why a run could not go on.
+/// Reasons why a run could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The plan is invalid.

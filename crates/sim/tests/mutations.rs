@@ -1,5 +1,5 @@
 //! Segments with arbitrary content are counted and never cause a panic. Other
-//! connections go on.
+//! connections continue.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;

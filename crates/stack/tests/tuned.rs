@@ -399,7 +399,7 @@ fn soft_error_is_reported_if_enabled() {
         assert_eq!(pair.stacks[0].readiness(near).error, reports);
         let error = pair.stacks[0].take_error(near);
         assert_eq!(error, Ok(Some(SocketError::HostUnreachable)));
-        // The connection goes on.
+        // The connection continues.
         assert_eq!(pair.stacks[0].state(near), Ok(State::Established));
     }
 }

@@ -316,7 +316,7 @@ fn a_port_belongs_to_one_of_the_two(settings: &str) {
         assert_eq!(error.kind(), in_use, "{address}");
     }
     TcpListener::bind(&node, at(NODE_A[1], 80)).unwrap();
-    // This stack's port; the kernel's connection goes on.
+    // This stack's port; the kernel's connection continues.
     drop(theirs);
     let ours = listens_soon(&node, at(here, 80));
     pair.kernel_is_refused(0, at(here, 80));
@@ -333,7 +333,7 @@ fn a_port_belongs_to_one_of_the_two(settings: &str) {
     assert_eq!(peer, from_kernel.local_addr().unwrap());
     exchange(&before, &accepted);
     exchange(&server, &from_kernel);
-    // The kernel's port again; this stack's connection goes on.
+    // The kernel's port again; this stack's connection continues.
     drop(ours);
     let theirs = pair.kernel_listens(0, &at(here, 80).to_string());
     let after = TcpStream::connect(&other, at(here, 80)).unwrap();

@@ -37,7 +37,7 @@ impl Fabrics {
     }
 
     /// Returns when all processes have closed the command's output. An engine process that kept it
-    /// would block this call for ever.
+    /// would block this call forever.
     pub(crate) fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
     }

@@ -181,7 +181,7 @@ fn all_processes_of_server_listen_on_restarted_node() {
     server("fork", false);
 }
 
-/// Regression: a program failed for ever, although its node was back.
+/// Regression: a program failed forever, although its node was back.
 #[test]
 #[ignore = "needs python3"]
 fn client_connects_from_restarted_node() {

@@ -72,7 +72,7 @@ fn serve(way: &str) {
     });
 }
 
-/// Regression: its clients were connected, and waited for ever.
+/// Regression: its clients were connected, and waited forever.
 #[test]
 #[ignore = "needs cc, python3"]
 fn server_waiting_for_connections_past_library_gets_those_of_node() {

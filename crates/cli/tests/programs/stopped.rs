@@ -1,5 +1,5 @@
 //! A program is stopped, or gets little processor time, while it runs its node's stack. Other
-//! programs of the node go on.
+//! programs of the node continue.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -200,7 +200,7 @@ fn neighbour_of_program_under_debugger_answers_in_the_end() {
         hear("gone");
         drop(tell);
         assert!(debugger.wait().unwrap().success());
-        // It goes on, or has learnt that the node is gone.
+        // It continues, or has learnt that the node is gone.
         if let Some(status) = busy.0.try_wait().unwrap() {
             assert_eq!(status.signal(), None, "round {round}");
         }
@@ -336,7 +336,7 @@ fn neighbour_of_program_frozen_by_cgroup_answers_in_the_end() {
         assert!(busy.0.try_wait().unwrap().is_none(), "it is frozen");
         freezer.thaw();
         assert_eq!(place.says(&again), "done\n", "round {round}");
-        // It goes on, or has learnt that the node is gone.
+        // It continues, or has learnt that the node is gone.
         if let Some(status) = busy.0.try_wait().unwrap() {
             assert_eq!(status.signal(), None, "round {round}");
         }

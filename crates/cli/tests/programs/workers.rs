@@ -240,7 +240,7 @@ fn forked_workers_accept_from_listener_of_parent() {
     share_listener("listening", "forked");
 }
 
-/// Regression: their calls of accept returned EAGAIN, and their clients waited for ever.
+/// Regression: their calls of accept returned EAGAIN, and their clients waited forever.
 #[test]
 #[ignore = "needs python3"]
 fn workers_accept_from_received_listener() {

@@ -147,7 +147,7 @@ pub type Program = (&'static str, &'static str);
 
 /// One side of a stream connection. Dropping it closes it.
 pub trait Connection: Read + Write {
-    /// Tells the other side that no more data will be written; reading goes on.
+    /// Tells the other side that no more data will be written; reading continues.
     fn finish(&mut self) -> io::Result<()>;
 }
 

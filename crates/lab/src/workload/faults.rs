@@ -11,7 +11,7 @@ const REORDER_DELAY_NS: u64 = 2_000_000;
 /// Most frames in a direction of the path: its queue.
 pub(crate) const QUEUE: usize = 8192;
 
-/// Round trips for which a sender goes on after its measurement. The receiver's measurement begins
+/// Round trips for which a sender continues after its measurement. The receiver's measurement begins
 /// at most this much later. Its first read of the clock comes after three rounds of slow start. Its
 /// warm-up ends with a round, and the first byte travels for half a round trip.
 const OVERLAP_ROUNDS: u64 = 5;
@@ -59,7 +59,7 @@ impl Faults {
         title
     }
 
-    /// Time for which a stream goes on after the sender's measurement, so that the receiver's ends
+    /// Time for which a stream continues after the sender's measurement, so that the receiver's ends
     /// during traffic. A measurement that ended with the stream would include a burst more than
     /// round trips.
     pub(super) fn overlap(&self) -> Duration {

@@ -17,7 +17,7 @@ const READ: usize = 128 << 10;
 const CLOCK_BYTES: usize = 64 << 10;
 const CLOCK_OPERATIONS: usize = 64;
 
-/// Least time for which the sender goes on after its window. The receiver's window begins a little
+/// Least time for which the sender continues after its window. The receiver's window begins a little
 /// later, and must end during traffic too.
 const OVERLAP: Duration = Duration::from_millis(5);
 

@@ -1,4 +1,4 @@
-//! Links that take no frames, for a while, for ever, or for one of many peers. No
+//! Links that take no frames, for a while, forever, or for one of many peers. No
 //! timer is lost or fires without need. An unsent packet is not counted. Other
 //! peers are served.
 

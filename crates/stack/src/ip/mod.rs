@@ -68,7 +68,7 @@ const _: () = assert!(MAX_HEADERS == ethernet::HEADER_LEN + toehold_wire::ipv6::
 
 /// Largest packet that a loopback path takes, in bytes. A packet waits in payload memory together
 /// with a few bytes about it. It must fit into the part of the memory that programs cannot fill
-/// with data to send, or it would wait for ever.
+/// with data to send, or it would wait forever.
 fn loopback_mtu(config: &Config) -> u16 {
     let kept = u64::from(config.payload_blocks / 4) * u64::from(config.payload_block_len);
     let mtu = kept.saturating_sub(64).max(path_mtu::LEAST_IPV6.into());

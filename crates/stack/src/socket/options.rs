@@ -89,10 +89,10 @@ pub enum SocketOption {
     /// IPV6_MINHOPCOUNT: IPv6 packets with fewer hops left are dropped (RFC 5082).
     LeastHopLimit(u8),
     /// IP_RECVERR: network errors about IPv4 packets become pending errors of the connection, which
-    /// goes on.
+    /// continues.
     ReportErrors(bool),
     /// IPV6_RECVERR: network errors about IPv6 packets become pending errors of the connection,
-    /// which goes on.
+    /// which continues.
     ReportErrorsIpv6(bool),
     /// SO_MAX_PACING_RATE in bytes a second: data leave no faster. `None` and 0: no limit beyond
     /// the windows.

@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<Cold>() == 12);
 
 impl Cold {
     /// Whether one more unexpected segment is answered. The bound prevents that two ends answer
-    /// each other's unexpected segments for ever.
+    /// each other's unexpected segments forever.
     fn answers_stray(&mut self, now: Instant) -> bool {
         let second = (now.0 / 1_000_000_000) as u16;
         if self.second != second {

@@ -55,7 +55,7 @@ pub(super) struct Thresholds {
 
 impl Thresholds {
     /// The last eighth of payload memory is kept for received data. Otherwise two stacks with full
-    /// memory could wait for each other for ever. Of little memory, it is more: a frame of a stack
+    /// memory could wait for each other forever. Of little memory, it is more: a frame of a stack
     /// to itself needs room while another frame is unread.
     ///
     /// A sixteenth of the memory is shared by all queues, even if guarantees would take all of it.

@@ -52,7 +52,7 @@ impl Stack {
     }
 
     /// Repairs the stack after the process that held it died. The connection that was being changed
-    /// is reset; all others go on. Threads that wait for any connection are woken, since it may
+    /// is reset; all others continue. Threads that wait for any connection are woken, since it may
     /// have changed. Returns the object that was being changed, which may be unknown to any program
     /// yet.
     ///

@@ -117,7 +117,7 @@ impl Tcp {
     }
 
     /// Handles the lack of a path to the peer. An attempt to connect ends. An established
-    /// connection goes on until its timers give up (RFC 1122 §4.2.3.9).
+    /// connection continues until its timers give up (RFC 1122 §4.2.3.9).
     fn unreachable(&mut self, index: u32, error: SocketError) {
         match self.pcbs[index].state() {
             State::SynSent | State::SynReceived => self.finish(index, Some(error)),

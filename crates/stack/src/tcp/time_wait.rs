@@ -204,7 +204,7 @@ impl TimeWaits {
     }
 
     /// Whether a record answers one more segment without data. It answers 255 in its life, so that
-    /// two ends that disagree do not send for ever.
+    /// two ends that disagree do not send forever.
     pub(super) fn answers_bare(&mut self, number: u32) -> bool {
         let answers = &mut self.records[number].answers;
         let more = *answers < u8::MAX;

@@ -36,7 +36,7 @@ fn calls_are_interrupted_by_signal_every_100_us() {
     says_the_same(INTERRUPTED, "end", 3);
 }
 
-/// Regression: the call that the jump left held the connection for ever, so that its end was never
+/// Regression: the call that the jump left held the connection forever, so that its end was never
 /// seen.
 #[test]
 #[ignore = "needs cc"]
@@ -174,7 +174,7 @@ fn later_connections_do_not_inherit_state_of_former_ones() {
     says_the_same(MARKS, "later", 105);
 }
 
-/// Regression: options of the newer kind were accepted, and calls waited for ever.
+/// Regression: options of the newer kind were accepted, and calls waited forever.
 #[test]
 #[ignore = "needs cc"]
 fn timeouts_of_both_option_kinds_take_effect() {
@@ -202,7 +202,7 @@ fn socket_after_refusal_is_usable_again() {
     says_the_same(MARKS, "refused", 2);
 }
 
-/// Regression: they waited for ever.
+/// Regression: they waited forever.
 #[test]
 #[ignore = "needs cc"]
 fn calls_end_when_thread_dissolves_connection() {

@@ -10,7 +10,7 @@ use crate::support::{Fabrics, eventually, text};
 use crate::web::{nginx_with, write_files};
 use crate::{Place, Server, counter, free_port, listens};
 
-/// Echoes its input for ever.
+/// Echoes its input forever.
 const WITNESSED: &str = "
 import socket, sys
 listener = socket.create_server(('0.0.0.0', int(sys.argv[1])))
@@ -110,7 +110,7 @@ fn scribbled_server_harms_no_neighbour(seed: u32, subject: &Subject) {
         .into_iter()
         .chain(ask.iter().map(String::as_str));
     let limited: Vec<&str> = limited.collect();
-    // The node may detect the damage late or never. It is restarted, and the server goes on.
+    // The node may detect the damage late or never. It is restarted, and the server continues.
     nodes.succeeds("down server");
     nodes.succeeds("up server");
     eventually("an answer", || {

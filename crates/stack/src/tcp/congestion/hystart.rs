@@ -96,7 +96,7 @@ impl HyStart {
         }
         if self.css_baseline != 0 {
             if self.current_round_min < self.css_baseline {
-                // The round trip shrank again: slow start goes on.
+                // The round trip shrank again: slow start continues.
                 self.css_baseline = 0;
                 self.css_rounds = 0;
             }
