@@ -13,9 +13,10 @@ use super::settings::{Chosen, OfGateways};
 /// Join the fabric with other fabrics, or with an Ethernet
 ///
 /// With --udp, nodes of all hosts reach one another as on one Ethernet. Each host has an uplink in
-/// its fabric, under a name of its own, and names the others'. An unreachable host is retried for
-/// ever. Uplinks exchange the members of their fabrics: a new node cannot take the name or address
-/// of a node on another host. `toehold ps` and `toehold stat` report conflicts between older nodes.
+/// its fabric, under a name of its own, and names the others'. An unreachable host is retried
+/// forever. Uplinks exchange the members of their fabrics: a new node cannot take the name or
+/// address of a node on another host. `toehold ps` and `toehold stat` report conflicts between older
+/// nodes.
 ///
 /// With --segment, the fabrics are joined through memory that virtual machines and their host, or
 /// several hosts, map.
