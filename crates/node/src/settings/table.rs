@@ -120,8 +120,8 @@ settings! {
         "zero-copy" "TOEHOLD_ZERO_COPY" "YES|NO", "yes or no"
         |_| true;
 
-    /// Whether the node gives other nodes of this host memory for direct connections, which carry
-    /// bytes without TCP. Sockets of programs do not use them yet.
+    /// Whether connections within this host carry their bytes over memory that both nodes map,
+    /// without TCP. Both nodes of a connection have to say yes.
     direct: bool = false,
         "direct" "TOEHOLD_DIRECT" "YES|NO", "yes or no"
         |_| true;
