@@ -78,7 +78,7 @@ pub(crate) fn devices_of(file: &Path) -> Vec<String> {
     names.collect()
 }
 
-/// A loop device before the file `disk`. It stays when this value goes: [`crate::clear`] detaches.
+/// A loop device before the file `disk`. It stays when this value goes: [`crate::clear()`] detaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopDevice {
     path: String,

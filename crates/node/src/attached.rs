@@ -37,8 +37,8 @@ pub(crate) struct Description {
     pub(crate) life: u64,
     /// The TAP device, of which a descriptor for each queue comes after all others.
     pub(crate) kernel: Option<kernel::Description>,
-    /// Whether the node has direct connections: then the descriptors of its directory, its journal
-    /// and the signals to the accepting side of its own bank come last.
+    /// Whether the node has direct connections. Then three descriptors come last: its directory, its
+    /// journal, and the signals to the accepting side of its own bank.
     pub(crate) direct: bool,
 }
 

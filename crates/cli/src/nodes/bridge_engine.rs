@@ -105,7 +105,7 @@ pub(super) struct Memory {
 /// Other hosts, on the command line.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Hosts {
-    /// Address and port on which this host listens for the others; 0.0.0.0 or [::] for all
+    /// Address and port on which this host listens for the others; 0.0.0.0 or `[::]` for all
     /// addresses
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) udp: Option<SocketAddr>,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
@@ -65,6 +65,14 @@ impl Ear {
             self.lock().insert(bank.slot(), bank.generation());
         }
         added
+    }
+
+    /// Hears the other sides of banks from now on, as far as it can. Returns `false` if it cannot
+    /// hear all of them.
+    #[must_use = "what it does not hear has to be looked at"]
+    pub fn listen_to_all(&self, banks: &[Arc<Bank>]) -> bool {
+        let deaf = banks.iter().filter(|bank| !self.listen(bank)).count();
+        deaf == 0
     }
 
     fn add(&self, bell: BorrowedFd<'_>) -> bool {

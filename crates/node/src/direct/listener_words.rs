@@ -65,7 +65,7 @@ impl ListenerWords {
         let word = self
             .places
             .get(usize::from(listener.number) * SHARDS + usize::from(shard));
-        let place = listener.generation << 32 | u64::from(id.index()) + 1;
+        let place = (listener.generation << 32) | (u64::from(id.index()) + 1);
         if let Some(word) = word
             && word.load(Acquire) != place
         {

@@ -60,7 +60,7 @@ use self::own::PartId;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS};
-pub use self::waiting::{Bed, Rings, WaitError, WaitTarget, Waited, end_own_sleep};
+pub use self::waiting::{Bed, DirectWait, RungBy, WaitError, WaitTarget, end_own_sleep};
 
 /// What processes share outside of the lease.
 pub(crate) type SharedWords = (BankTable, Counts, Ports, ListenerWords);
@@ -99,6 +99,9 @@ impl Pieces {
 /// What gets the descriptors of a bank from the engine.
 type Ask = dyn Fn(&Entry) -> Option<Vec<OwnedFd>> + Send + Sync;
 
+/// An epoch of the table, and the banks then in which peers open connections.
+type Accepting = (u64, Arc<[Arc<Bank>]>);
+
 /// One process's part in the direct connections of its node.
 pub struct Direct {
     /// Tells this part from others that the process has, or had.
@@ -112,7 +115,7 @@ pub struct Direct {
     /// Ends that this process has closed.
     closing: Closing,
     /// The banks in which peers open connections, as of an epoch of the table.
-    accepting: Mutex<Option<(u64, Arc<[Arc<Bank>]>)>>,
+    accepting: Mutex<Option<Accepting>>,
     /// In which bank the next connection is looked for first.
     turn: AtomicUsize,
     /// Wakes the engine's thread that makes banks.

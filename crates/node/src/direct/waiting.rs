@@ -42,7 +42,7 @@ pub trait WaitTarget {
 
 /// How a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Waited {
+pub enum DirectWait {
     /// There may be something.
     Ready,
     /// The time is over.
@@ -61,7 +61,7 @@ pub struct Bed<'a> {
     /// The waiter that is told. `None` stands for that of the calling thread.
     pub waiter: Option<WaiterNumber>,
     /// What rings the waiter.
-    pub rings: Rings,
+    pub rings: RungBy,
     /// Descriptors of the kernel that end the sleep as well.
     pub beside: &'a [Beside<'a>],
     /// What the waiter hears with while it sleeps on descriptors.
@@ -70,7 +70,7 @@ pub struct Bed<'a> {
 
 /// What rings a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Rings {
+pub enum RungBy {
     /// Changes of one end: all rings come through the signals of its one bank.
     Bank,
     /// Whatever is there.
@@ -108,9 +108,9 @@ impl Shards {
         bed: Bed<'_>,
         spin: &SpinBudget,
         deadline: Option<Instant>,
-    ) -> Result<Waited, WaitError> {
+    ) -> Result<DirectWait, WaitError> {
         if direct.look(target, spin, deadline) {
-            return Ok(Waited::Ready);
+            return Ok(DirectWait::Ready);
         }
         let thread = direct.thread().ok_or(WaitError::Waiters)?;
         let waiter = bed.waiter.or_else(|| direct.waiter()).ok_or(WaitError::Waiters)?;
@@ -121,11 +121,11 @@ impl Shards {
             let signals = bed.banks.iter().map(|bank| &bank.signals);
             let sleep = direct.waiters().begin_sleep(waiter, thread, signals);
             if target.arm(thread, waiter)? {
-                return Ok(Waited::Ready);
+                return Ok(DirectWait::Ready);
             }
             let now = clock::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
-                return Ok(Waited::TimedOut);
+                return Ok(DirectWait::TimedOut);
             }
             let slice = now + SLICE;
             let until = clock::earlier(deadline, Some(slice)).unwrap_or(slice);
@@ -137,10 +137,10 @@ impl Shards {
             drop(sleep);
             let is_ready = target.is_ready();
             let waited = match woken {
-                Some(Woken::Rung) if is_ready => return Ok(Waited::Ready),
-                _ if Beside::any(bed.beside) => Waited::Beside,
-                None => Waited::Interrupted,
-                _ if interrupts::is_pending() => Waited::Interrupted,
+                Some(Woken::Rung) if is_ready => return Ok(DirectWait::Ready),
+                _ if Beside::any(bed.beside) => DirectWait::Beside,
+                None => DirectWait::Interrupted,
+                _ if interrupts::is_pending() => DirectWait::Interrupted,
                 Some(Woken::TimedOut) => {
                     self.get(0).check_engine()?;
                     continue;
@@ -164,7 +164,7 @@ impl Shards {
             let [] = sleep_on([], bed.beside, Some(longest.min(LOOK_AGAIN)));
             return Ok(Woken::Rung);
         };
-        let hears_all = bed.banks.iter().fold(true, |all, bank| ear.listen(bank) && all);
+        let hears_all = ear.listen_to_all(bed.banks);
         let longest = if hears_all {
             longest
         } else {
@@ -183,14 +183,14 @@ impl Shards {
 }
 
 /// Sleeps on futex words. `None`: a signal has come before.
-fn sleep_on_word(sleep: &Sleep<'_>, rings: Rings, until: Instant) -> Option<Woken> {
+fn sleep_on_word(sleep: &Sleep<'_>, rings: RungBy, until: Instant) -> Option<Woken> {
     let _interruptible = sleep.interruptible();
     if interrupts::is_pending() {
         return None;
     }
     Some(match rings {
-        Rings::Bank => sleep.wait_for_bank(Some(until.0)),
-        Rings::Any => sleep.wait(Some(until.0)),
+        RungBy::Bank => sleep.wait_for_bank(Some(until.0)),
+        RungBy::Any => sleep.wait(Some(until.0)),
     })
 }
 

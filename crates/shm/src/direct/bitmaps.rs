@@ -1,8 +1,8 @@
 //! Bitmaps for audiences of more than four waiters.
 //!
-//! A bitmap has an owner word: 0 if it is free, the number of a thread while that one takes it or
-//! gives it back, and [`KEPT`] while an audience names it. So the engine knows which bitmap a thread
-//! had in its hands that has died.
+//! A bitmap has an owner word: 0 if it is free, and [`KEPT`] while an audience names it. While a
+//! thread takes it or gives it back, the word is the thread's number. So the engine knows which
+//! bitmap a dead thread was changing.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -133,8 +133,8 @@ impl Bank {
     }
 
     /// Offers a connection once more to the listener that its record names, whether that is still
-    /// listed or not: for the engine, if the process has died that was offering it. The other node
-    /// accepts or refuses it, and ignores a second offer.
+    /// listed or not. For the engine, after the death of the process that was offering it. The other
+    /// node accepts or refuses it, and ignores a second offer.
     ///
     /// # Errors
     ///

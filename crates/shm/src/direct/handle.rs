@@ -177,8 +177,8 @@ impl Bank {
     }
 
     /// Takes the next connection that waits for a listener of this node, for process `process`.
-    /// Its record may name an earlier listener of the number, and any addresses: the caller checks
-    /// them, and refuses what is wrong, since the other side waits for an answer.
+    /// Its record may name an earlier listener of the number, and any addresses. The caller checks
+    /// them. It refuses what is wrong, since the other side waits for an answer.
     pub fn take(&self, listener: ListenerId, process: u16) -> Option<(ConnectionId, Record)> {
         let mut record = None;
         let queue = self.signals.queue(listener.number)?;
@@ -195,7 +195,7 @@ impl Bank {
         accept_queue::claim(taker, connection.generation, process)
     }
 
-    /// Takes the first connection of a queue if it waits for a listener that is closed: a process
+    /// Takes the first connection of a queue if it waits for a listener that is closed. A process
     /// may have offered it after the queue was emptied. For the engine, which refuses it.
     pub fn take_stale(&self, listener: u16, process: u16) -> Option<ConnectionId> {
         let is_stale = |connection: ConnectionId| {

@@ -24,8 +24,8 @@ impl Ends {
 }
 
 impl Bank {
-    /// Takes the locks of an end that a dead thread has, and tells both nodes' waiters to look:
-    /// the thread may have written, read or armed without having told them. What the journal
+    /// Takes the locks of an end that a dead thread has, and tells both nodes' waiters to look.
+    /// The thread may have written, read or armed without having told them. What the journal
     /// [has found](super::Journal::found) says which end. Returns how many locks were taken.
     ///
     /// Bytes that the thread had not published do not exist; bytes that it had read without
@@ -65,9 +65,8 @@ impl Bank {
         Ok(taken)
     }
 
-    /// Tells this node's waiters that sleep for a listener to look there, as
-    /// [`Bank::tell_listener`] tells those of the peer: after a death, since the process may have been
-    /// told of a connection instead of another one.
+    /// Tells this node's waiters that sleep for a listener to look there. For the engine, after a
+    /// death: the process may have been told of a connection instead of another one.
     pub fn tell_own_listener(&self, listener: u16) {
         self.signals.tell_listener(&self.waiters, listener);
     }

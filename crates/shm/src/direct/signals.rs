@@ -110,8 +110,7 @@ impl Signals {
     }
 
     /// Tells this node's own waiters that a listener has a connection which is in no queue of a
-    /// bank: all that sleep without exclusivity, and one that sleeps exclusively and was not told
-    /// yet. Their bits are set in these signals, which a waiter of listeners has to watch.
+    /// bank. All are told that sleep without exclusivity, and one that sleeps exclusively. Their bits are set in these signals, which a waiter of listeners has to watch.
     pub fn tell_listener(&self, waiters: &Waiters, listener: u16) {
         let Some(watch) = waiters.directory().watch_line(listener) else {
             return;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
-use toehold_node::direct::{Bank, Bed, Direct, Rings, WaitError, WaitTarget, Waited};
+use toehold_node::direct::{Bank, Bed, Direct, DirectWait, RungBy, WaitError, WaitTarget};
 use toehold_node::{Everywhere, Holder, Operation, Placement, Shard, Shards, Subscription};
 use toehold_shm::direct::{self, ArmError, ThreadNumber, WaiterNumber};
 use toehold_stack::{ConnectionId, Event, ListenerId, SocketError};
@@ -19,7 +19,7 @@ use crate::stream::{Connected, TcpStream};
 
 /// How peers know a listener, as of an epoch of the directory.
 #[derive(Debug, Default)]
-pub(super) struct Published(Mutex<Option<(u64, Option<direct::ListenerId>)>>);
+pub(super) struct PublishedAs(Mutex<Option<(u64, Option<direct::ListenerId>)>>);
 
 impl Listener {
     /// How peers know the listener. `None`: it takes connections over TCP only.
@@ -125,12 +125,12 @@ impl TcpListener {
             let bed = Bed {
                 banks: &banks,
                 waiter: None,
-                rings: Rings::Any,
+                rings: RungBy::Any,
                 beside: &[],
                 ear: None,
             };
             match shards.wait_directly(direct, &mut target, bed, spin, None) {
-                Ok(Waited::Interrupted) => return Err(would_block()),
+                Ok(DirectWait::Interrupted) => return Err(would_block()),
                 Ok(_) => {}
                 Err(WaitError::Gone(error)) => return Err(gone(error)),
                 Err(WaitError::Waiters) => return Err(Errno::NOBUFS.into()),

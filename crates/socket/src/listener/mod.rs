@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use toehold_node::{Callers, Description, Forwarded, Holder, HolderError, Shard, SpinBudget};
 use toehold_stack::{Event, ListenerId, Readiness, Settings, SocketError, SocketOption};
 
-use self::accept::Published;
+use self::accept::PublishedAs;
 use crate::error::{from_holder, from_socket, invalid};
 use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
@@ -46,7 +46,7 @@ pub(crate) struct Listener {
     settled: AtomicBool,
     spin: SpinBudget,
     /// How peers know it.
-    published: Published,
+    published: PublishedAs,
 }
 
 impl Listener {
@@ -165,7 +165,7 @@ impl TcpListener {
             attended: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             spin: SpinBudget::new(),
-            published: Published::default(),
+            published: PublishedAs::default(),
         };
         TcpListener {
             listener: Arc::new(listener),

@@ -1,6 +1,8 @@
-//! Whether anybody waits with a poll. Who registers a listener may wait for it in another way,
-//! past this crate, as programs do that call libc's `epoll_ctl` and make the system call
-//! `epoll_wait` themselves: then the engine has to see to the listener's connections.
+//! Whether a thread waits with a poll.
+//!
+//! A program that registers a listener may wait for it past this crate: it calls libc's `epoll_ctl`
+//! and makes the system call `epoll_wait` itself. Then the engine has to see to the listener's
+//! connections.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use toehold_node::Interest;
 
 pub(super) use self::sealed::Kind;
-use super::direct::{Identity, Watched};
+use super::direct::{DirectWatched, Identity};
 use super::set::{DIRECT, Set};
 use super::{Poll, Token};
 use crate::error::invalid;
@@ -228,19 +228,19 @@ impl Set {
         };
         let (watched, is_all) = match kind {
             Kind::Stream(stream) => match **stream {
-                Connected::Direct(_) => (Watched::Stream(Arc::downgrade(stream)), true),
+                Connected::Direct(_) => (DirectWatched::Stream(Arc::downgrade(stream)), true),
                 Connected::Tcp(_) => return Ok(false),
             },
             Kind::Listener(listener) => {
                 let id = listener.direct_id(direct);
                 let listener = Arc::downgrade(listener);
-                (Watched::Listener { listener, id }, id.is_some())
+                (DirectWatched::Listener { listener, id }, id.is_some())
             }
             Kind::Poll(inner) => {
                 if let Some(inner) = &inner.direct {
                     inner.add_outer(set);
                 }
-                (Watched::Poll(Arc::downgrade(inner)), false)
+                (DirectWatched::Poll(Arc::downgrade(inner)), false)
             }
         };
         if !set.add(kind.identity(name), watched, token, interest) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use toehold_node::direct::{Bed, Direct, LOOK_AGAIN, Rings, WaitError, WaitTarget, Waited as WaitedDirectly};
+use toehold_node::direct::{Bed, Direct, DirectWait, LOOK_AGAIN, RungBy, WaitError, WaitTarget};
 use toehold_node::{Beside, Shards, interrupts};
 
 use super::direct::DirectSet;
@@ -126,7 +126,7 @@ impl Poll {
         let bed = Bed {
             banks: &banks,
             waiter: Some(set.waiter()),
-            rings: Rings::Any,
+            rings: RungBy::Any,
             beside,
             ear: if beside.is_empty() { None } else { set.ear(direct) },
         };
@@ -134,9 +134,9 @@ impl Poll {
         let mut target = set.target(direct, &banks);
         let waited = shards.wait_directly(direct, &mut target, bed, &self.spin, deadline);
         match waited {
-            Ok(WaitedDirectly::Ready) => Ok(None),
-            Ok(WaitedDirectly::Beside) => Ok(Some(Waited::Beside)),
-            Ok(WaitedDirectly::TimedOut | WaitedDirectly::Interrupted) => Ok(Some(Waited::TimedOut)),
+            Ok(DirectWait::Ready) => Ok(None),
+            Ok(DirectWait::Beside) => Ok(Some(Waited::Beside)),
+            Ok(DirectWait::TimedOut | DirectWait::Interrupted) => Ok(Some(Waited::TimedOut)),
             Err(WaitError::Gone(error)) => Err(gone(error)),
             Err(WaitError::Waiters) => Err(Errno::NOBUFS.into()),
         }
@@ -153,7 +153,7 @@ impl Poll {
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
         let banks = set.banks();
         let ear = set.ear(direct);
-        let hears_all = ear.is_some_and(|ear| banks.iter().fold(true, |all, bank| ear.listen(bank) && all));
+        let hears_all = ear.is_some_and(|ear| ear.listen_to_all(&banks));
         let signals = banks.iter().map(|bank| &bank.signals);
         let _sleep = direct.waiters().begin_sleep(set.waiter(), thread, signals);
         let mut target = set.target(direct, &banks);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Release};
 use rustix::io::Errno;
 use toehold_node::Interest;
 
-use super::direct::{Identity, Watched};
+use super::direct::{DirectWatched, Identity};
 use super::set::DIRECT;
 use super::{Registry, Token};
 
@@ -44,7 +44,7 @@ impl Waker {
             let place = match &set.direct {
                 Some(direct) => {
                     let is_set = Arc::new(AtomicBool::new(false));
-                    let watched = Watched::Waker(Arc::clone(&is_set));
+                    let watched = DirectWatched::Waker(Arc::clone(&is_set));
                     direct.add(identity(&is_set), watched, token, Interest::READABLE);
                     set.use_shards(DIRECT)?;
                     WakerPlace::Direct(is_set)

@@ -25,7 +25,7 @@ fn value(random: &mut Random, present: u64) -> u64 {
     }
 }
 
-/// The same node once more, with a thread and a waiter of its own.
+/// A node once more, with a thread and a waiter of its own.
 fn another(node: &Node) -> Node {
     Node::of(node.waiters.clone())
 }

@@ -2,8 +2,8 @@
 //! directly, and wakers.
 //!
 //! A peer that has something sets a bit for its connection, and rings the poll's waiter if a
-//! thread sleeps there. A source that was found not ready is armed at its peer; one that was told
-//! of as ready is looked at again by the next call.
+//! thread sleeps there. A source that was found not ready is armed at its peer. A source that
+//! was told of as ready is looked at again by the next call.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -24,8 +24,8 @@ use toehold_node::direct::{Bank, Direct, Ear, WaitTarget};
 use toehold_shm::Process;
 use toehold_shm::direct::{ArmError, ThreadNumber, WaiterKind, WaiterNumber, Waiters};
 
-use self::source::{Found, Source};
-pub(super) use self::source::{Identity, Watched};
+pub(super) use self::source::{DirectWatched, Identity};
+use self::source::{Source, SourceLook};
 use super::Events;
 
 /// A poll's part without the lease.
@@ -81,7 +81,7 @@ impl State {
         }
         for key in &self.nested {
             if let Some(Source {
-                watched: Watched::Poll(inner),
+                watched: DirectWatched::Poll(inner),
                 ..
             }) = self.sources.get(key)
                 && let Some(inner) = inner.upgrade()
@@ -196,15 +196,15 @@ impl DirectSet {
         };
         source.is_queued = false;
         match source.look(direct, thread, self.waiter) {
-            Found::Nothing => {}
-            Found::Ready(readiness) => {
+            SourceLook::Nothing => {}
+            SourceLook::Ready(readiness) => {
                 events.push_direct(source.token, readiness);
                 if source.told() {
                     source.is_queued = true;
                     state.queue.push_back(key);
                 }
             }
-            Found::Dropped => self.remove(state, key),
+            SourceLook::Dropped => self.remove(state, key),
         }
     }
 
@@ -288,7 +288,7 @@ impl DirectSet {
             let Some(source) = state.sources.get_mut(&key) else {
                 continue;
             };
-            if let Found::Ready(readiness) = source.peek(direct) {
+            if let SourceLook::Ready(readiness) = source.peek(direct) {
                 events.push_direct(source.token, readiness);
                 return Ok(());
             }
@@ -328,7 +328,7 @@ impl WaitTarget for ForBits<'_> {
         let nested = std::mem::take(&mut state.nested);
         let is_nested_ready = nested.iter().any(|key| {
             let source = state.sources.get(key);
-            source.is_some_and(|source| matches!(source.peek(self.direct), Found::Ready(_)))
+            source.is_some_and(|source| matches!(source.peek(self.direct), SourceLook::Ready(_)))
         });
         state.nested = nested;
         Ok(is_nested_ready || !state.queue.is_empty() || self.is_ready())

@@ -6,7 +6,7 @@ use toehold_node::Interest;
 use toehold_node::direct::Direct;
 use toehold_shm::direct::{ListenerId, unwatch, watch};
 
-use super::source::{Identity, Source, Watched};
+use super::source::{DirectWatched, Identity, Source};
 use super::{DirectSet, State};
 use crate::listener::Listener;
 use crate::poll::Token;
@@ -17,7 +17,7 @@ impl DirectSet {
     pub(in crate::poll) fn add(
         &self,
         identity: Identity,
-        watched: Watched,
+        watched: DirectWatched,
         token: Token,
         interest: Interest,
     ) -> bool {
@@ -28,13 +28,13 @@ impl DirectSet {
         state.last_key += 1;
         let key = state.last_key;
         match &watched {
-            Watched::Stream(stream) => self.add_stream(&mut state, key, stream.upgrade()),
-            Watched::Listener { id, .. } => self.add_listener(&mut state, key, *id, interest),
-            Watched::Poll(_) => state.nested.push(key),
-            Watched::Waker(_) => {}
+            DirectWatched::Stream(stream) => self.add_stream(&mut state, key, stream.upgrade()),
+            DirectWatched::Listener { id, .. } => self.add_listener(&mut state, key, *id, interest),
+            DirectWatched::Poll(_) => state.nested.push(key),
+            DirectWatched::Waker(_) => {}
         }
         let place = match &watched {
-            Watched::Stream(stream) => stream.upgrade().as_deref().and_then(place_of),
+            DirectWatched::Stream(stream) => stream.upgrade().as_deref().and_then(place_of),
             _ => None,
         };
         let source = Source {
@@ -117,10 +117,10 @@ impl DirectSet {
             return;
         };
         match &source.watched {
-            Watched::Stream(stream) => self.remove_stream(state, key, (source.place, stream.upgrade())),
-            Watched::Listener { id, .. } => self.remove_listener(state, key, *id),
-            Watched::Poll(_) => state.nested.retain(|nested| *nested != key),
-            Watched::Waker(_) => {}
+            DirectWatched::Stream(stream) => self.remove_stream(state, key, (source.place, stream.upgrade())),
+            DirectWatched::Listener { id, .. } => self.remove_listener(state, key, *id),
+            DirectWatched::Poll(_) => state.nested.retain(|nested| *nested != key),
+            DirectWatched::Waker(_) => {}
         }
         // A key that is queued leads nowhere from now on.
         state.by_identity.remove(&source.identity);
@@ -182,7 +182,7 @@ impl DirectSet {
             let Some(source) = state.sources.get(&key) else {
                 continue;
             };
-            let Watched::Listener { listener, id: former } = &source.watched else {
+            let DirectWatched::Listener { listener, id: former } = &source.watched else {
                 continue;
             };
             let (former, Some(listener)) = (*former, listener.upgrade()) else {
@@ -196,7 +196,7 @@ impl DirectSet {
             self.remove_listener(&mut state, key, former);
             self.add_listener(&mut state, key, present, asked.1);
             if let Some(source) = state.sources.get_mut(&key)
-                && let Watched::Listener { id, .. } = &mut source.watched
+                && let DirectWatched::Listener { id, .. } = &mut source.watched
             {
                 *id = present;
             }

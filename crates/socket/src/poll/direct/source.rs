@@ -14,7 +14,7 @@ use crate::poll::set::Set;
 use crate::stream::{Connected, direct};
 
 /// What is watched.
-pub(in crate::poll) enum Watched {
+pub(in crate::poll) enum DirectWatched {
     Stream(Weak<Connected>),
     Listener {
         listener: Weak<Listener>,
@@ -36,7 +36,7 @@ pub(in crate::poll) struct Identity {
 }
 
 pub(super) struct Source {
-    pub(super) watched: Watched,
+    pub(super) watched: DirectWatched,
     /// Slot of the bank and number of a connection.
     pub(super) place: Option<(u16, u16)>,
     pub(super) identity: Identity,
@@ -48,7 +48,7 @@ pub(super) struct Source {
 }
 
 /// What a look has found.
-pub(super) enum Found {
+pub(super) enum SourceLook {
     Nothing,
     Ready(Readiness),
     /// The program has dropped the source.
@@ -57,12 +57,12 @@ pub(super) enum Found {
 
 impl Source {
     /// Looks at the source. If there is nothing to tell, the waiter is told when there is.
-    pub(super) fn look(&self, direct: &Direct, thread: ThreadNumber, waiter: WaiterNumber) -> Found {
+    pub(super) fn look(&self, direct: &Direct, thread: ThreadNumber, waiter: WaiterNumber) -> SourceLook {
         let interest = self.interest;
         match &self.watched {
-            Watched::Stream(stream) => match stream.upgrade() {
-                None => Found::Dropped,
-                Some(_) if self.is_spent => Found::Nothing,
+            DirectWatched::Stream(stream) => match stream.upgrade() {
+                None => SourceLook::Dropped,
+                Some(_) if self.is_spent => SourceLook::Nothing,
                 Some(stream) => look_at_stream(&stream, interest, thread, waiter),
             },
             _ => self.peek(direct),
@@ -70,35 +70,35 @@ impl Source {
     }
 
     /// Looks at the source, and leaves it as it is.
-    pub(super) fn peek(&self, direct: &Direct) -> Found {
+    pub(super) fn peek(&self, direct: &Direct) -> SourceLook {
         let readable = |is: bool| Readiness {
             readable: is,
             ..Readiness::default()
         };
         let readiness = match &self.watched {
-            Watched::Stream(stream) => match stream.upgrade().as_deref() {
+            DirectWatched::Stream(stream) => match stream.upgrade().as_deref() {
                 Some(Connected::Direct(connection)) => connection.readiness().unwrap_or(LOST),
-                _ => return Found::Dropped,
+                _ => return SourceLook::Dropped,
             },
-            Watched::Listener { listener, .. } => match listener.upgrade() {
+            DirectWatched::Listener { listener, .. } => match listener.upgrade() {
                 Some(listener) => readable(listener.has_direct()),
-                None => return Found::Dropped,
+                None => return SourceLook::Dropped,
             },
-            Watched::Poll(set) => match set.upgrade() {
+            DirectWatched::Poll(set) => match set.upgrade() {
                 Some(set) => readable(set.direct.as_ref().is_some_and(|set| set.is_ready(direct))),
-                None => return Found::Dropped,
+                None => return SourceLook::Dropped,
             },
-            Watched::Waker(is_set) => readable(is_set.load(Relaxed)),
+            DirectWatched::Waker(is_set) => readable(is_set.load(Relaxed)),
         };
         match self.interest.select(readiness) {
-            Some(told) if !self.is_spent => Found::Ready(told),
-            _ => Found::Nothing,
+            Some(told) if !self.is_spent => SourceLook::Ready(told),
+            _ => SourceLook::Nothing,
         }
     }
 
     /// The source was told of. Returns whether it is to be looked at again without being asked to.
     pub(super) fn told(&mut self) -> bool {
-        if let Watched::Waker(is_set) = &self.watched {
+        if let DirectWatched::Waker(is_set) = &self.watched {
             is_set.store(false, Relaxed);
             return false;
         }
@@ -123,19 +123,21 @@ fn look_at_stream(
     interest: Interest,
     thread: ThreadNumber,
     waiter: WaiterNumber,
-) -> Found {
+) -> SourceLook {
     let Connected::Direct(connection) = stream else {
-        return Found::Dropped;
+        return SourceLook::Dropped;
     };
     let Ok(call) = connection.enter() else {
-        return interest.select(LOST).map_or(Found::Nothing, Found::Ready);
+        return interest
+            .select(LOST)
+            .map_or(SourceLook::Nothing, SourceLook::Ready);
     };
     let low = u64::from(connection.description().low_water());
     let present = || direct::look(&call, connection).readiness(low);
     if !interest.is_edge()
         && let Some(told) = interest.select(present())
     {
-        return Found::Ready(told);
+        return SourceLook::Ready(told);
     }
     let wish = Wish {
         read: (interest.is_readable() || interest.is_priority()).then_some(low),
@@ -144,7 +146,11 @@ fn look_at_stream(
     };
     if call.end.arm(thread, waiter, wish).is_err() {
         // It cannot be told: it is looked at again by each call.
-        return interest.select(present()).map_or(Found::Nothing, Found::Ready);
+        return interest
+            .select(present())
+            .map_or(SourceLook::Nothing, SourceLook::Ready);
     }
-    interest.select(present()).map_or(Found::Nothing, Found::Ready)
+    interest
+        .select(present())
+        .map_or(SourceLook::Nothing, SourceLook::Ready)
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use toehold_node::direct::{Bank, Bed, Count, Direct, Rings, WaitError, WaitTarget, Waited};
+use toehold_node::direct::{Bank, Bed, Count, Direct, DirectWait, RungBy, WaitError, WaitTarget};
 use toehold_node::{Description, Holder, Relayed, Shards, SpinBudget};
 use toehold_shm::direct::{ConnectionId, End, Noted, ThreadNumber};
 use toehold_stack::Instant;
@@ -53,7 +53,7 @@ pub(crate) struct DirectConnection {
 
 /// A call on a connection: what it needs of the node, and the end.
 #[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
+pub(crate) struct DirectCall<'a> {
     shards: &'a Shards,
     pub(crate) direct: &'a Direct,
     pub(crate) thread: ThreadNumber,
@@ -61,7 +61,7 @@ pub(crate) struct Call<'a> {
     bank: &'a Bank,
 }
 
-impl Call<'_> {
+impl DirectCall<'_> {
     /// Whether the peer's node is there.
     #[inline]
     fn is_peer_there(&self) -> bool {
@@ -148,10 +148,10 @@ impl DirectConnection {
     ///
     /// # Errors
     ///
-    /// ENETDOWN if the node is gone, EBADF if the connection is this process's no more, ENOBUFS
-    /// if the node has no number left for the thread or the process cannot map the rings.
+    /// ENETDOWN if the node is gone. EBADF if the connection is this process's no more. ENOBUFS if
+    /// the node has no number left for the thread, or the process cannot map the rings.
     #[inline]
-    pub(crate) fn enter(&self) -> io::Result<Call<'_>> {
+    pub(crate) fn enter(&self) -> io::Result<DirectCall<'_>> {
         let shards = self.node.shards()?;
         let direct = shards.direct().ok_or(Errno::NETDOWN)?;
         if shards.is_over() {
@@ -168,7 +168,7 @@ impl DirectConnection {
         }
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
         let end = bank.end(self.id).map_err(|_| Errno::NOBUFS)?;
-        Ok(Call {
+        Ok(DirectCall {
             shards,
             direct,
             thread,
@@ -180,14 +180,14 @@ impl DirectConnection {
     /// Waits until there may be something for a call that has just failed.
     fn wait(
         &self,
-        call: &Call<'_>,
+        call: &DirectCall<'_>,
         target: &mut impl WaitTarget,
         deadline: Option<Instant>,
-    ) -> io::Result<Waited> {
+    ) -> io::Result<DirectWait> {
         let bed = Bed {
             banks: &self.banks,
             waiter: None,
-            rings: Rings::Bank,
+            rings: RungBy::Bank,
             beside: &[],
             ear: None,
         };
@@ -202,7 +202,7 @@ impl DirectConnection {
 
     /// A broken rule of the peer's has ended the connection.
     #[cold]
-    fn count_offence(&self, call: &Call<'_>) {
+    fn count_offence(&self, call: &DirectCall<'_>) {
         call.direct.count(Count::Offences, 1);
     }
 

@@ -10,7 +10,7 @@ use toehold_stack::{
 };
 
 use super::open::window;
-use super::{Call, DirectConnection, look};
+use super::{DirectCall, DirectConnection, look};
 use crate::error::from_socket;
 
 /// Bytes of a segment that the kernel's loopback carries, and of its packets. No segment is sent.
@@ -58,7 +58,7 @@ impl DirectConnection {
     }
 
     /// The state that a TCP connection would have.
-    fn state(&self, call: &Call<'_>) -> State {
+    fn state(&self, call: &DirectCall<'_>) -> State {
         let is_write_shut = call.end.is_write_shut();
         match (call.end.look().peer, is_write_shut) {
             _ if call.is_closed() => State::Closed,
@@ -166,7 +166,7 @@ impl DirectConnection {
         })
     }
 
-    fn info_of(&self, call: &Call<'_>) -> Info {
+    fn info_of(&self, call: &DirectCall<'_>) -> Info {
         let end = &call.end;
         let found = end.look();
         Info {

@@ -4,7 +4,7 @@ use toehold_node::direct::WaitTarget;
 use toehold_shm::direct::{ArmError, Look, Noted, StreamState, ThreadNumber, WaiterNumber, Wish};
 use toehold_stack::Readiness;
 
-use super::{Call, DirectConnection};
+use super::{DirectCall, DirectConnection};
 
 /// What a look at a connection has found, of its peer and of its own node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +29,12 @@ pub(crate) struct Present {
 }
 
 /// Looks at a connection: whether there is something is told without a lock.
-pub(crate) fn look(call: &Call<'_>, connection: &DirectConnection) -> Present {
+pub(crate) fn look(call: &DirectCall<'_>, connection: &DirectConnection) -> Present {
     let found = call.end.look();
     present(call, connection, &found)
 }
 
-fn present(call: &Call<'_>, connection: &DirectConnection, found: &Look) -> Present {
+fn present(call: &DirectCall<'_>, connection: &DirectConnection, found: &Look) -> Present {
     let end = &call.end;
     let is_gone = !call.is_peer_there();
     let is_over = is_gone || matches!(found.peer, StreamState::Reset(_)) || end.is_beyond_limit();
@@ -98,7 +98,7 @@ impl Present {
 
 /// Waits for so many bytes to receive.
 pub(super) struct ForBytes<'a> {
-    pub(super) call: Call<'a>,
+    pub(super) call: DirectCall<'a>,
     pub(super) connection: &'a DirectConnection,
     pub(super) low: u64,
 }
@@ -121,7 +121,7 @@ impl WaitTarget for ForBytes<'_> {
 
 /// Waits for room to send.
 pub(super) struct ForRoom<'a> {
-    pub(super) call: Call<'a>,
+    pub(super) call: DirectCall<'a>,
     pub(super) connection: &'a DirectConnection,
 }
 

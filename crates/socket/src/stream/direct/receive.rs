@@ -3,13 +3,13 @@
 use std::io::{self, IoSliceMut};
 
 use rustix::io::Errno;
-use toehold_node::direct::Waited;
+use toehold_node::direct::DirectWait;
 use toehold_shm::direct::{Noted, ReceiveError, Take};
 use toehold_stack::Instant;
 
 use super::readiness::ForBytes;
 use super::urgent::Mark;
-use super::{Call, DirectConnection, deadline, look};
+use super::{DirectCall, DirectConnection, deadline, look};
 use crate::error::would_block;
 use crate::stream::{ReceiveOptions, scatter};
 
@@ -53,7 +53,7 @@ impl DirectConnection {
     /// end, an error or a mark, which the next call is told of.
     fn receive_later(
         &self,
-        call: &Call<'_>,
+        call: &DirectCall<'_>,
         (buffers, take): (&mut [IoSliceMut<'_>], Take),
         least: usize,
         received: usize,
@@ -115,13 +115,13 @@ impl DirectConnection {
 
     /// Waits for so many bytes. Returns `false` if the call is over: its time has come, or a
     /// signal.
-    fn wait_for_bytes(&self, call: &Call<'_>, low: u64, until: Option<Instant>) -> io::Result<bool> {
+    fn wait_for_bytes(&self, call: &DirectCall<'_>, low: u64, until: Option<Instant>) -> io::Result<bool> {
         let mut target = ForBytes {
             call: *call,
             connection: self,
             low,
         };
-        Ok(self.wait(call, &mut target, until)? == Waited::Ready)
+        Ok(self.wait(call, &mut target, until)? == DirectWait::Ready)
     }
 
     /// Receives what is there.
@@ -132,7 +132,7 @@ impl DirectConnection {
     #[inline]
     fn receive_now(
         &self,
-        call: &Call<'_>,
+        call: &DirectCall<'_>,
         buffers: &mut [IoSliceMut<'_>],
         take: Take,
     ) -> Result<usize, Errno> {
@@ -164,7 +164,7 @@ impl DirectConnection {
 
     /// What a call says that finds no bytes, and no end of the stream.
     #[cold]
-    fn receive_nothing(&self, call: &Call<'_>) -> Result<usize, Errno> {
+    fn receive_nothing(&self, call: &DirectCall<'_>) -> Result<usize, Errno> {
         if let Some(error) = call.take_error() {
             return Err(error);
         }
@@ -176,7 +176,7 @@ impl DirectConnection {
     #[cold]
     fn receive_behind_urgent(
         &self,
-        call: &Call<'_>,
+        call: &DirectCall<'_>,
         buffers: &mut [IoSliceMut<'_>],
         take: Take,
     ) -> Result<usize, ReceiveError> {

@@ -3,12 +3,12 @@
 use std::io::{self, IoSlice};
 
 use rustix::io::Errno;
-use toehold_node::direct::Waited;
+use toehold_node::direct::DirectWait;
 use toehold_shm::direct::{Amount, Noted, SendError};
 use toehold_stack::{Instant, MOST_WHOLE};
 
 use super::readiness::ForRoom;
-use super::{Call, DirectConnection, deadline};
+use super::{DirectCall, DirectConnection, deadline};
 use crate::error::would_block;
 
 impl DirectConnection {
@@ -53,7 +53,7 @@ impl DirectConnection {
     }
 
     /// Goes on with a call that has sent some of its bytes.
-    fn send_later(&self, call: &Call<'_>, buffers: &[IoSlice<'_>], sent: usize) -> io::Result<usize> {
+    fn send_later(&self, call: &DirectCall<'_>, buffers: &[IoSlice<'_>], sent: usize) -> io::Result<usize> {
         let until = deadline(self.description.write_timeout());
         let mut left = buffers.to_vec();
         let mut left = &mut left[..];
@@ -79,16 +79,16 @@ impl DirectConnection {
         Ok(sent)
     }
 
-    fn wait_until(&self, call: &Call<'_>, until: Option<Instant>) -> io::Result<bool> {
+    fn wait_until(&self, call: &DirectCall<'_>, until: Option<Instant>) -> io::Result<bool> {
         let mut target = ForRoom {
             call: *call,
             connection: self,
         };
-        Ok(self.wait(call, &mut target, until)? == Waited::Ready)
+        Ok(self.wait(call, &mut target, until)? == DirectWait::Ready)
     }
 
     /// Waits for room, if the call may.
-    pub(super) fn wait_for_room(&self, call: &Call<'_>, waits: bool) -> io::Result<()> {
+    pub(super) fn wait_for_room(&self, call: &DirectCall<'_>, waits: bool) -> io::Result<()> {
         let until = deadline(self.description.write_timeout());
         match waits && self.wait_until(call, until)? {
             true => Ok(()),
@@ -104,7 +104,7 @@ impl DirectConnection {
     #[inline]
     pub(super) fn attempt(
         &self,
-        call: &Call<'_>,
+        call: &DirectCall<'_>,
         buffers: &[IoSlice<'_>],
         amount: Amount,
     ) -> Result<usize, Errno> {
@@ -133,7 +133,7 @@ impl DirectConnection {
     /// The peer has closed its end. The first bytes after that seem to be sent, as over TCP, where
     /// the peer's reset is still to come.
     #[cold]
-    fn send_in_vain(&self, call: &Call<'_>, buffers: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    fn send_in_vain(&self, call: &DirectCall<'_>, buffers: &[IoSlice<'_>]) -> Result<usize, Errno> {
         if call.end.is_write_shut() {
             return Err(Errno::PIPE);
         }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use toehold_shm::direct::{Amount, End};
 
 use super::readiness::Urgent;
-use super::{Call, DirectConnection};
+use super::{DirectCall, DirectConnection};
 use crate::error::would_block;
 
 impl DirectConnection {
@@ -33,7 +33,7 @@ impl DirectConnection {
     }
 
     /// Up to which position a call receives, and whether the byte before that is left out.
-    pub(super) fn mark(&self, call: &Call<'_>) -> Mark {
+    pub(super) fn mark(&self, call: &DirectCall<'_>) -> Mark {
         let urgent = call.end.urgent();
         if urgent == 0 {
             return Mark::None;
@@ -110,7 +110,7 @@ impl DirectConnection {
         }
     }
 
-    fn send_last(&self, call: &Call<'_>, last: u8, waits: bool) -> io::Result<()> {
+    fn send_last(&self, call: &DirectCall<'_>, last: u8, waits: bool) -> io::Result<()> {
         loop {
             if super::look(call, self).is_writable() {
                 let position = call.end.sent() + 1;

@@ -25,7 +25,7 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)]
 
 /// What the thread is asked for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum CloserRequest {
     Do(Task),
     /// Lets go of it once all that was asked for before is done.
     Release(Closed),
@@ -48,14 +48,14 @@ pub(super) enum What {
     Refuse,
     /// A process has died that had reserved the number, and has offered no connection.
     Abandon,
-    /// A process has died that was offering the connection: it is offered again, and closed, so that
-    /// the other side ends it whether it has taken it or not.
+    /// A process has died that was offering the connection. It is offered again and closed. So the
+    /// other side ends it, whether it has taken it or not.
     Settle,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    requests: VecDeque<Request>,
+    requests: VecDeque<CloserRequest>,
     is_over: bool,
 }
 
@@ -100,16 +100,16 @@ impl Closer {
     }
 
     pub(super) fn push(&self, task: Task) {
-        self.ask(Request::Do(task));
+        self.ask(CloserRequest::Do(task));
     }
 
-    fn ask(&self, request: Request) {
+    fn ask(&self, request: CloserRequest) {
         self.lock().requests.push_back(request);
         self.changed.notify_one();
     }
 
     /// The next request; `None` after a while without one. The error is the end.
-    fn next(&self, again: Duration) -> Result<Option<Request>, ()> {
+    fn next(&self, again: Duration) -> Result<Option<CloserRequest>, ()> {
         let mut queue = self.lock();
         loop {
             if queue.is_over {
@@ -141,8 +141,8 @@ impl Banks {
                 upkeep_at = Instant::now() + AGAIN[1];
             }
             match request {
-                Some(Request::Release(closed)) => drop(closed),
-                Some(Request::Do(task)) => {
+                Some(CloserRequest::Release(closed)) => drop(closed),
+                Some(CloserRequest::Do(task)) => {
                     self.carry_out(task);
                     again = AGAIN[0];
                 }
@@ -157,7 +157,7 @@ impl Banks {
 
     /// Lets go of holders once the thread has closed what it was asked to close by now.
     pub(in crate::engine::host) fn release_when_closed(&self, closed: Closed) {
-        self.closer.ask(Request::Release(closed));
+        self.closer.ask(CloserRequest::Release(closed));
     }
 
     pub(super) fn thread(&self) -> ThreadNumber {

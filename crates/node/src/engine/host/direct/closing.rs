@@ -1,5 +1,5 @@
-//! What the engine closes: ends that no process has any more, connections that wait at closed
-//! listeners, and what a process was doing with direct connections when it died.
+//! What the engine closes: ends that no process has any more, and connections that wait at closed
+//! listeners. It also ends what a process was doing with direct connections when it died.
 
 use std::collections::HashSet;
 use std::num::NonZeroU16;
@@ -60,8 +60,8 @@ impl Banks {
         });
     }
 
-    /// Refuses what waits at listeners that were closed, and lets other listeners have their
-    /// numbers: after a second look, since a connection may have been offered in between.
+    /// Refuses what waits at listeners that were closed. After a second look, other listeners may
+    /// have their numbers: a connection may have been offered in between.
     pub(in crate::engine::host) fn free_withdrawn(&self, shard: &mut Shard) {
         let Some(published) = &mut shard.published else {
             return;

@@ -1,6 +1,7 @@
-//! Ends of direct connections whose bytes the engine carries to and from their descriptors, for
-//! programs that cannot map the node's memory: without the library, or behind a filter of system
-//! calls. To them the descriptor is a connected Unix socket, of which the engine has the other end.
+//! Ends of direct connections whose bytes the engine carries to and from their descriptors.
+//!
+//! This is for programs that cannot map the node's memory: without the library, or behind a filter
+//! of system calls. To them the descriptor is a connected Unix socket, of which the engine has the other end.
 //!
 //! Bytes are removed from a ring or a socket when the other one has them. So nothing is lost with
 //! a program's death, and a slow program holds up its peer as it would without a relay. A byte of

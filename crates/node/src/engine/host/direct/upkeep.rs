@@ -1,6 +1,7 @@
-//! What the closing thread does each second: it frees what is over though no process has noticed,
-//! refuses what was offered too late, ends connections whose writers wait in vain
-//! (TCP_USER_TIMEOUT), and gives memory back. It waits for no lock of a process.
+//! What the closing thread does each second. It waits for no lock of a process.
+//!
+//! It frees what is over though no process has noticed, and refuses what was offered too late. It
+//! ends connections whose writers wait in vain (TCP_USER_TIMEOUT), and gives memory back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -101,8 +102,8 @@ impl Banks {
         }
     }
 
-    /// Lets a peer of another user write to a larger ring, as long as what all such peers may have this
-    /// node map stays below half of the node's payload memory.
+    /// Lets a peer of another user write to a larger ring. What this node maps for all such peers
+    /// stays below half of its payload memory.
     fn grant(&self, bank: &Bank, end: &End<'_>, upkeep: &mut Upkeep) {
         let larger = end.granted_class().larger();
         let more = larger.map_or(u64::MAX, Class::bytes);
