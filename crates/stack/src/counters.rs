@@ -214,7 +214,7 @@ pub struct Work {
     ///
     /// [`Config::demux_counters`]: crate::Config::demux_counters
     pub lookups: u64,
-    /// Entries whose four-tuple was compared for look-ups; with [`Config::demux_counters`] only.
+    /// Entries whose four-tuple was compared for look-ups; with [`Config::demux_counters`](crate::Config::demux_counters) only.
     pub tuples_examined: u64,
     /// Entries of the timing wheel examined.
     pub timers_examined: u64,

@@ -116,14 +116,14 @@ fn earlier_writes_are_visible_after_wake_up() {
 }
 
 /// A thread's own edge-triggered epoll on a bell that no thread silences for the others.
-struct Sleeper {
+struct ModelSleeper {
     heard: Mutex<bool>,
     ring: Condvar,
 }
 
-impl Sleeper {
-    fn new() -> Sleeper {
-        Sleeper {
+impl ModelSleeper {
+    fn new() -> ModelSleeper {
+        ModelSleeper {
             heard: Mutex::new(false),
             ring: Condvar::new(),
         }
@@ -148,8 +148,8 @@ impl Sleeper {
 fn polled_thread_misses_no_ring() {
     loom::model(|| {
         let bell = Arc::new([
-            (ModelFutex::new(), Sleeper::new()),
-            (ModelFutex::new(), Sleeper::new()),
+            (ModelFutex::new(), ModelSleeper::new()),
+            (ModelFutex::new(), ModelSleeper::new()),
         ]);
         bell.iter().for_each(|(slot, _)| begin(slot, Rest::Polled));
         let waiters = [0, 1].map(|me| {
