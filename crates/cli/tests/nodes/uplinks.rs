@@ -368,12 +368,12 @@ fn impossible_uplink_is_explained() {
         &format!("uplink x --udp 127.0.0.1:{taken} --peer 127.0.0.1:9"),
         "is in use",
     );
-    says("uplink x --udp 127.0.0.1:0 --peer nowhere", "no HOST:PORT");
+    says("uplink x --udp 127.0.0.1:0 --peer nowhere", "as HOST:PORT");
     says("uplink x --udp 127.0.0.1:0 --peer [::1]:9", "listen on [::]");
     let key = hosts.key.display();
     fs::set_permissions(&hosts.key, fs::Permissions::from_mode(0o644)).unwrap();
     let with_key = format!("uplink x --udp 127.0.0.1:0 --peer 127.0.0.1:9 --key-file {key}");
-    says(&with_key, "others can read the key");
+    says(&with_key, "other users can read the key");
     fs::set_permissions(&hosts.key, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&hosts.key, "secret").unwrap();
     says(&with_key, "no key of 64 hexadecimal digits");

@@ -293,6 +293,6 @@ mod tests {
         assert!(report(&later).contains("use the one that wrote it"));
         assert!(report("[]").contains("b.json is not a valid file of a run"));
         let missing = Saved::read(Path::new("/nowhere/at/all")).unwrap_err().to_string();
-        assert!(missing.contains("/nowhere/at/all is no run"), "{missing}");
+        assert!(missing.contains("/nowhere/at/all is not a run"), "{missing}");
     }
 }
