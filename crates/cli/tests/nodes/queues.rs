@@ -74,7 +74,8 @@ fn queues_are_shared_out(settings: &str) {
         let sleeps = sleeps_of_inlets(pair.fabrics.engine(name));
         assert_eq!(sleeps.len(), 3, "a thread for each queue");
         let (busiest, all) = (sleeps.iter().max().unwrap(), sleeps.iter().sum::<u64>());
-        assert!(4 * busiest < 3 * all, "{sleeps:?}");
+        // If one queue had all flows, the others would hardly wake.
+        assert!(10 * busiest < 9 * all, "{sleeps:?}");
         assert_eq!(pair.counted(name, "drop_to_kernel_refused"), 0);
         assert_eq!(pair.counted(name, "drop_from_kernel_malformed"), 0);
     }
