@@ -135,7 +135,7 @@ pub(crate) struct ListenerBell {
 }
 
 impl ListenerBell {
-    /// The number in the directory of a shard's listener, if it has waiters who are told.
+    /// The number in the directory of a shard's listener, if its waiters are told.
     pub(crate) fn number(&self, shard: u8, id: stack::ListenerId) -> Option<u16> {
         self.words.of(shard, id).map(|listener| listener.number)
     }

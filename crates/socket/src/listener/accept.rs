@@ -200,10 +200,9 @@ impl TcpListener {
         })
     }
 
-    /// Who waits here is a thread that makes its own connections in one shard. Of listeners that
-    /// share a port, this one has that shard's connections from now on, with others whose threads are
-    /// at home there. So each thread works in its own shard, and nothing comes to a listener that
-    /// nobody has waited for, as one of a program that has given its copy away.
+    /// Prefers the shard in which the calling thread makes its own connections. Of listeners that
+    /// share a port, this one gets that shard's connections from now on. It shares them with others
+    /// whose threads are at home there. A listener that no thread has waited for gets none.
     pub(super) fn settle(&self) -> io::Result<()> {
         let Listener { node, settled, .. } = &*self.listener;
         if settled.swap(true, Relaxed) {

@@ -231,7 +231,7 @@ fn permanent_sleeper_is_rung_once_per_sleep() {
         rings += u32::from(producer.end().publish());
     }
     assert_eq!(rings, 3);
-    // The same holds for one that always starves.
+    // A writer that always starves is treated alike.
     liar.poke(STARVING, 1);
     assert!(!consumer.end().room_wanted() && !consumer.end().release());
 }
