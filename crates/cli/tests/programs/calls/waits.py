@@ -32,8 +32,8 @@ def pair():
 
 
 def soon():
-    """Waits until everything sent has arrived."""
-    time.sleep(0.05)
+    """Waits until everything sent has arrived, and a thread that was started waits, also on a busy machine."""
+    time.sleep(0.2)
 
 
 def drip(sock, *pieces):
@@ -80,13 +80,13 @@ def all_of_it():
     s.shutdown(socket.SHUT_WR)
     show("the end", c.recv(8, ALL), c.recv(8, ALL))
     c, s = pair()
-    limit(c, socket.SO_RCVTIMEO, 0.35)
-    thread = drip(s, *[b"a"] * 8)
-    began = time.monotonic()
-    got = c.recv(8, ALL)
-    show("limited", 1 <= len(got) <= 3, time.monotonic() - began < 0.7)
+    limit(c, socket.SO_RCVTIMEO, 0.9)
+    thread = drip(s, *[b"a"] * 24)
+    got = c.recv(24, ALL)
+    # One limit for the whole call: each byte comes long before it has passed.
+    show("limited", 1 <= len(got) < 24)
     thread.join()
-    show("the rest", len(got) + len(c.recv(8)), said(c.recv, 8, ALL))
+    show("the rest", len(got) + len(c.recv(24)), said(c.recv, 8, ALL))
     c, s = pair()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     s.send(b"abc")
