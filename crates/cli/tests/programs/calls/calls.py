@@ -559,7 +559,7 @@ def handled_once():
             libc.poll(struct.pack("@ihh", s.fileno(), select.POLLIN, 0), 1, 2000)
             show("once", before, len(times), told()[0])
             timer.join()
-            os.kill(os.getpid(), signal.SIGUSR1)
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
             show("again", len(times))
             os._exit(0)
         show("end", os.waitpid(child, 0)[1])

@@ -200,7 +200,8 @@ def interrupted():
             s.send(b"x")
             soon()
         for name, call in calls.items():
-            os.kill(os.getpid(), signal.SIGUSR1)
+            # To this thread: one that has just been joined may still be there, and would take it.
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
             handled.clear()
             returned = done(call())
             pending = signal.SIGUSR1 in signal.sigpending()

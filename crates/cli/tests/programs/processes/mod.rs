@@ -56,7 +56,8 @@ for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
     server, _ = listener.accept()
     own = str(client.getsockname()[1])
     for words in (("-tan",), ("-tn",), ("-tln",), ("-tn", "sport", "=", f":{port}"), ("-tn", "dport", "=", f":{port}")):
-        lines = [line.split() for line in told("ss", "-H", *words) if f":{port}" in line]
+        # A node may give the first listener's port again, whose connection is in TIME-WAIT.
+        lines = [line.split() for line in told("ss", "-H", *words) if f":{port}" in line and "TIME-WAIT" not in line]
         print(words[0], words[1:2], sorted((line[0], line[4].endswith(f":{port}")) for line in lines))
     users = [line for line in told("ss", "-Htnp") if f":{port} " in line]
     print("users", len(users), all(f"pid={os.getpid()},fd=" in line for line in users))
