@@ -8,16 +8,21 @@
 //! several. All blocks in use together are never more than the private ones. Private memory is
 //! therefore sufficient if an arena is full, closed, or not mapped by this process.
 
+mod area;
+mod bytes;
+mod discard;
+mod mend;
+
 use core::fmt;
-use core::ptr::NonNull;
-use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::arena::{ArenaId, Arenas};
 use crate::carve::{Carver, OutOfMemory, piece_bytes};
-use crate::channel::SharedBytes;
-use crate::{NONE, Region, Table};
+use crate::{NONE, Table};
+
+pub use self::area::PayloadArea;
+pub use self::mend::Chain;
 
 /// The blocks begin on a page, so that the memory can be mapped separately.
 const AREA_ALIGN: usize = 4096;
@@ -295,99 +300,6 @@ impl Payload {
         }
     }
 
-    /// Resets an arena, as if none of its blocks had ever been in use.
-    fn reset(&mut self, place: usize, life: ArenaId) {
-        let before = self.heads[place].touched;
-        self.heads[place] = Head {
-            life,
-            ..Head::default()
-        };
-        self.heads[0].touched_total = self.heads[0].touched_total.saturating_sub(before);
-    }
-
-    /// Returns the pages of an arena without blocks in use to the system.
-    #[cold]
-    fn discard_all(&mut self, place: usize) {
-        let Head {
-            touched, used, life, ..
-        } = self.heads[place];
-        if used == 0
-            && touched > 0
-            && self
-                .arenas
-                .discard(place - 1, 0, (touched as usize) << self.shift)
-        {
-            self.reset(place, life);
-        }
-    }
-
-    /// Whether to call [`Payload::discard_unused`]: more blocks may have pages than private memory
-    /// has.
-    #[inline]
-    pub fn wants_discard(&self) -> bool {
-        self.heads[0].touched_total > self.private
-    }
-
-    /// Returns unused pages to the system: those of closed arenas. If private memory and all arenas
-    /// together have more pages than private memory may, it also returns theirs. Only the process
-    /// that maps all arenas calls this, now and then.
-    pub fn discard_unused(&mut self) {
-        for place in 1..self.heads.len() {
-            let (life, is_open) = self.arenas.life(place - 1);
-            if is_open {
-                continue;
-            }
-            if self.heads[place].life == life {
-                self.discard_all(place);
-            }
-            if self.touched_of(place) == 0 {
-                self.arenas.unmap(place - 1);
-            }
-        }
-        if self.wants_discard() {
-            (0..self.heads.len()).rev().for_each(|place| self.shrink(place));
-        }
-    }
-
-    /// Returns the pages of free blocks. Those behind the last block in use count as never touched.
-    fn shrink(&mut self, place: usize) {
-        let (first, touched) = (self.span(place).0, self.touched_of(place));
-        let end = first + touched;
-        let is_free = |block: u32| self.links[block as usize] & FREE != 0;
-        let mut block = first;
-        while block < end {
-            let run = (block..end).take_while(|&block| is_free(block)).count();
-            let (offset, len) = (((block - first) as usize) << self.shift, run << self.shift);
-            let is_done = match place.checked_sub(1) {
-                _ if run == 0 => true,
-                None => self.area.region().discard(self.area_offset + offset, len),
-                Some(arena) => self.arenas.discard(arena, offset, len),
-            };
-            if !is_done {
-                return;
-            }
-            block += run as u32 + 1;
-        }
-        let used_to = (first..end).rev().find(|&block| !is_free(block));
-        let used_to = used_to.map_or(0, |last| last - first + 1);
-        let mut free = 0;
-        for block in (first..first + used_to).rev() {
-            if let Some(link) = self
-                .links
-                .get_mut(block as usize)
-                .filter(|link| **link & FREE != 0)
-            {
-                *link = FREE | free;
-                free = block + 1;
-            }
-        }
-        let head = &mut self.heads[place];
-        (head.free, head.touched) = (free, used_to);
-        (head.retired_first, head.retired_last, head.retired) = (0, 0, 0);
-        let total = &mut self.heads[0].touched_total;
-        *total = total.saturating_sub(touched - used_to);
-    }
-
     /// Frees all blocks of the chain that begins with `head` (or is [`NONE`]).
     pub fn free_chain(&mut self, head: u32) {
         let mut block = head;
@@ -419,105 +331,6 @@ impl Payload {
         }
     }
 
-    /// The bytes of a block, for a caller that uses the memory alone.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such block, or if this process does not map it.
-    #[inline]
-    pub fn bytes(&self, block: u32) -> &[u8] {
-        let first = self.first(block).expect("the block is mapped");
-        // SAFETY: the block stays mapped as long as `self` is borrowed, since an arena's mapping is
-        // replaced only while none of its blocks is in use.
-        unsafe { core::slice::from_raw_parts(first.as_ptr(), self.block_len()) }
-    }
-
-    /// The bytes of a block, for a caller that uses the memory alone.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such block, or if this process does not map it.
-    #[inline]
-    pub fn bytes_mut(&mut self, block: u32) -> &mut [u8] {
-        let first = self.first(block).expect("the block is mapped");
-        // SAFETY: the block stays mapped as long as `self` is borrowed; `&mut self` makes the
-        // reference the only one in this process.
-        unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), self.block_len()) }
-    }
-
-    /// The address of a block. `None` if there is no such block, or if this process does not map
-    /// it.
-    #[inline]
-    fn first(&self, block: u32) -> Option<NonNull<u8>> {
-        let (from, within) = match block.checked_sub(self.private) {
-            None => (self.area.first(), block),
-            Some(beyond) => {
-                let arena = self.arenas.first((beyond >> self.arena_shift) as usize)?;
-                (arena, beyond & ((1 << self.arena_shift) - 1))
-            }
-        };
-        // SAFETY: private blocks lie in the area, and the blocks of an arena in its mapping, which
-        // has room for all of them.
-        Some(unsafe { from.add((within as usize) << self.shift) })
-    }
-
-    /// Whether this process maps a block.
-    #[inline]
-    pub fn is_mapped(&self, block: u32) -> bool {
-        block < self.private || self.first(block).is_some()
-    }
-
-    /// The address of some bytes of a block. `None` if there is no such block, or if this process
-    /// does not map it. The bytes stay mapped as long as `self` is borrowed: an arena's mapping is
-    /// replaced only while none of its blocks is in use.
-    ///
-    /// This is an address and not a reference, because other processes may access the memory at the
-    /// same time. These are the arena's peer, or a faulty process of the node.
-    ///
-    /// # Panics
-    ///
-    /// If a block is shorter.
-    #[inline]
-    pub(crate) fn part(&self, block: u32, within: usize, len: usize) -> Option<NonNull<u8>> {
-        assert!(within <= self.block_len() && len <= self.block_len() - within);
-        let first = self.first(block)?;
-        // SAFETY: `within` and `len` lie in one block, so the address stays in the same mapping.
-        Some(unsafe { first.add(within) })
-    }
-
-    /// The bytes of all blocks, for threads that use some of them without the lease.
-    pub(crate) fn share(&self) -> SharedBytes {
-        SharedBytes::new(
-            (self.area.first(), self.area.len()),
-            (self.arenas.clone(), self.arena_shift),
-            self.shift,
-            self.area.region(),
-        )
-    }
-
-    /// Copies `len` bytes from one place to another; both may lie in one block. False, without any
-    /// change, if this process does not map both.
-    ///
-    /// # Panics
-    ///
-    /// If either does not lie in one block.
-    pub(crate) fn copy_within(&mut self, from: (u32, usize), to: (u32, usize), len: usize) -> bool {
-        let start = |(block, offset): (u32, usize)| Some(self.part(block, offset, len)?.as_ptr());
-        let (Some(from), Some(to)) = (start(from), start(to)) else {
-            return false;
-        };
-        // SAFETY: both places lie in mapped blocks, borrowed mutably. The first branch is taken
-        // only if they do not overlap.
-        unsafe {
-            if from.addr().abs_diff(to.addr()) >= len {
-                crate::copy::copy(from, to, len);
-            } else {
-                core::ptr::copy(from, to, len);
-            }
-        }
-        true
-    }
-
     /// Bytes of each block: a power of two.
     #[inline]
     pub fn block_len(&self) -> usize {
@@ -534,51 +347,6 @@ impl Payload {
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.private
-    }
-
-    /// Repairs the memory after a process died in the middle of a change. Keeps all blocks that are
-    /// marked in `owned`, and frees those that were free. Returns a chain of the blocks in no
-    /// queue; see [`ByteQueue::claim_blocks`](crate::ByteQueue::claim_blocks). Takes time in
-    /// proportion to the most blocks that were ever in use.
-    pub fn mend(&mut self, owned: &[bool]) -> Chain {
-        let mut stray = Chain::default();
-        let (mut total, mut touched) = (0, 0);
-        for place in (0..self.heads.len()).rev() {
-            self.mend_place(place, owned, &mut stray);
-            total += self.heads[place].used;
-            touched += self.touched_of(place);
-        }
-        (self.heads[0].total, self.heads[0].touched_total) = (total, touched);
-        stray
-    }
-
-    fn mend_place(&mut self, place: usize, owned: &[bool], stray: &mut Chain) {
-        let (first, _) = self.span(place);
-        let (mut free, mut used) = (0, 0);
-        for block in (first..first + self.touched_of(place)).rev() {
-            let number = block + 1;
-            let block = block as usize;
-            if owned.get(block).is_some_and(|&owned| owned) {
-                used += 1;
-            } else if self.links[block] & FREE != 0 {
-                self.links[block] = FREE | free;
-                free = number;
-            } else {
-                used += 1;
-                self.links[block] = stray.first;
-                if stray.blocks == 0 {
-                    stray.last = number;
-                }
-                stray.first = number;
-                stray.blocks += 1;
-            }
-        }
-        let head = &mut self.heads[place];
-        (head.free, head.used) = (free, used);
-        (head.retired_first, head.retired_last, head.retired) = (0, 0, 0);
-        if place > 0 {
-            self.arenas.note_used(place - 1, used);
-        }
     }
 
     /// Blocks of a head that were ever in use.
@@ -604,23 +372,6 @@ impl Payload {
     #[inline]
     pub(crate) fn blocks(&self) -> u32 {
         self.links.len() as u32
-    }
-
-    /// Leaves the lists of free blocks in a state that no complete change leaves.
-    #[cfg(test)]
-    pub(crate) fn disturb(&mut self) {
-        let head = &mut self.heads[0];
-        (head.free, head.used, head.retired_last, head.retired) = (head.touched, 7, 1, 5);
-    }
-
-    /// The area of the blocks, for other processes.
-    pub fn area(&self) -> PayloadArea {
-        PayloadArea {
-            first: self.area.as_ptr().addr(),
-            len: self.area.len(),
-            offset: self.area_offset,
-            region: self.area.region(),
-        }
     }
 
     #[inline]
@@ -662,55 +413,5 @@ impl fmt::Debug for Payload {
             .field("capacity", &self.private)
             .field("arenas", &self.arenas.count())
             .finish()
-    }
-}
-
-/// A chain of blocks, each + 1; 0 if there are none.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Chain {
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-    pub(crate) blocks: u32,
-}
-
-/// The area of a [`Payload`]'s blocks in its region. It turns an address into a reference for
-/// readers that map the region elsewhere.
-#[derive(Debug, Clone)]
-pub struct PayloadArea {
-    region: Arc<Region>,
-    /// Address of the first block in this process.
-    first: usize,
-    len: usize,
-    offset: usize,
-}
-
-impl PayloadArea {
-    /// The offset of the `len` bytes at `address` from the start of the *region*. `None` unless all
-    /// of them lie in payload memory. The other side finds them with [`Region::gather`].
-    #[inline]
-    pub fn offset_of(&self, address: *const u8, len: usize) -> Option<u64> {
-        let inside = address.addr().wrapping_sub(self.first);
-        let fits = inside <= self.len && len <= self.len - inside;
-        fits.then(|| (self.offset + inside) as u64)
-    }
-
-    /// The region of the blocks.
-    pub fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
-    /// Bytes from the start of the region to the first block.
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-
-    /// Bytes of all blocks.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no blocks.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
