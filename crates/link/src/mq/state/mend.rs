@@ -1,8 +1,9 @@
 //! What follows from the records, made anew of them.
 
-use super::{DEPARTED, LIVE, PeerRecord, State};
+use super::peer_record::{DEPARTED, LIVE};
 #[cfg(test)]
 use super::{Head, Offence};
+use super::{PeerRecord, State};
 use crate::NeighborChange;
 use crate::mq::activity::Activity;
 use crate::mq::addresses::pack_shard;
