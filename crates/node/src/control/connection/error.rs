@@ -1,0 +1,75 @@
+//! Why a node did not do what it was asked.
+
+use rustix::io::Errno;
+use toehold_link::mq::{InvalidName, NodeName};
+
+use crate::control::host::Refusal;
+use crate::why::Reason;
+
+/// Why a node did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The text is no name of a node.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// Nobody listens.
+    #[error(
+        "no node named {node} runs in fabric {fabric}; start it with `toehold up {node}`, or see `toehold ps`"
+    )]
+    Unknown {
+        /// The node.
+        node: NodeName,
+        /// The fabric.
+        fabric: String,
+    },
+    /// It belongs to somebody else, and this user may not even ask it.
+    #[error(
+        "node {0} belongs to another user, and this user may not join its fabric; ask that user, or root (--allow-user)"
+    )]
+    Foreign(NodeName),
+    /// It said no.
+    #[error("node {node}: {refusal}")]
+    Refused {
+        /// The node.
+        node: NodeName,
+        /// What it said.
+        refusal: Refusal,
+    },
+    /// It said nothing.
+    #[error("node {node} does not answer; if its engine process is stopped, `kill -CONT {}` has it go on",
+        process.map_or("PID".to_owned(), |process| process.to_string()))]
+    TimedOut {
+        /// The node.
+        node: NodeName,
+        /// Its engine process, if the kernel said which one that is.
+        process: Option<u32>,
+    },
+    /// It is gone.
+    #[error("node {0} has ended")]
+    HungUp(NodeName),
+    /// It said something else.
+    #[error("node {0} gave an answer that fits no question; is its engine process of another version?")]
+    Nonsense(NodeName),
+    /// The system refused.
+    #[error("cannot reach node {node}: {source}")]
+    System {
+        /// The node.
+        node: NodeName,
+        /// What the system said.
+        source: Errno,
+    },
+}
+
+impl ControlError {
+    /// Why a process is not on the node that did not let it attach.
+    pub fn reason(&self) -> Reason {
+        match self {
+            ControlError::Name(_) | ControlError::Unknown { .. } => Reason::NoNode,
+            ControlError::TimedOut { .. } | ControlError::HungUp(_) => Reason::NoNode,
+            ControlError::Foreign(_) => Reason::OtherUser,
+            ControlError::Refused { refusal, .. } => refusal.reason.unwrap_or(Reason::NodeFull),
+            ControlError::Nonsense(_) => Reason::OtherBuild,
+            ControlError::System { source, .. } => Reason::of_system(Some(*source)),
+        }
+    }
+}
