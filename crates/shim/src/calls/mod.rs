@@ -5,7 +5,7 @@
 
 mod table;
 
-use self::table::{CALLS, OTHER_FUNCTIONS, OTHERS};
+use self::table::{OTHER_FUNCTIONS, OTHERS, calls};
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ fn quoted(names: &str) -> String {
 /// The document.
 fn document() -> String {
     let mut text = String::from(INTRODUCTION);
-    for call in CALLS {
+    for call in calls() {
         let Call {
             number,
             name,
@@ -84,7 +84,7 @@ const INTRODUCTION: &str = "\
 
 What `libtoehold.so` does with each system call of Linux on x86-64 that takes, makes or waits for a socket, or that can
 move bytes of one, and with the functions of libc that make it. This file is made from the table in
-`crates/shim/src/calls/table.rs`; a test fails if the two differ, or if the kernel has a call that is in neither list.
+`crates/shim/src/calls/table/`; a test fails if the two differ, or if the kernel has a call that is in neither list.
 
 | word | meaning |
 | --- | --- |
@@ -129,7 +129,7 @@ mod tests {
 
     fn named() -> BTreeMap<u16, &'static str> {
         let others = OTHERS.iter().flat_map(|(_, calls)| calls.iter().copied());
-        let rows = CALLS.iter().map(|call| (call.number, call.name)).chain(others);
+        let rows = calls().map(|call| (call.number, call.name)).chain(others);
         let mut named = BTreeMap::new();
         for (number, name) in rows {
             assert_eq!(named.insert(number, name), None, "{number} is there twice");
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_reason_or_a_function_and_a_test() {
-        for call in CALLS {
+        for call in calls() {
             assert!(!call.test.is_empty(), "{}", call.name);
             let is_said = !call.why.is_empty() || (call.way == Way::Carried && !call.functions.is_empty());
             assert!(is_said, "{}", call.name);
@@ -190,8 +190,7 @@ mod tests {
         let mut text = String::new();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/programs");
         sources(folder.as_ref(), &mut text);
-        let named = CALLS
-            .iter()
+        let named = calls()
             .map(|call| call.test)
             .chain(OTHER_FUNCTIONS.iter().map(|row| row.2));
         for test in named.flat_map(str::split_whitespace) {
