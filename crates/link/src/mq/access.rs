@@ -1,12 +1,13 @@
-//! Who can connect to the sockets of a fabric's directory: those who may join the fabric, which the
-//! directory's owner, group and mode say. The umask of a process has no part in it.
+//! Which users can connect to the sockets of a fabric's directory: those that may join the fabric.
+//! The directory's owner, group and mode say which users these are. The umask of a process has no
+//! part in it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Who may write to a directory, and so join the fabric that it is.
+/// The users that may write to a directory, and so join the fabric that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// Its owner alone.
@@ -20,7 +21,7 @@ pub enum Reach {
 /// What a socket of a fabric's directory gets from the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketAccess {
-    /// Who can connect.
+    /// The users that can connect.
     pub reach: Reach,
     /// The directory's group.
     pub group: u32,
@@ -60,15 +61,15 @@ impl SocketAccess {
         }
     }
 
-    /// Gives a socket its group and mode. It must have been bound, and must not listen yet: until
-    /// then nobody can connect, whatever the umask has made of its mode.
+    /// Gives a socket its group and mode. The socket must be bound and must not listen yet. Until
+    /// it listens no process can connect, whatever mode the umask has left.
     ///
     /// # Errors
     ///
     /// `PERM` if the directory passes its group on to no file and this process is not in that group;
     /// whatever else the system says.
     pub fn give(&self, directory: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
-        // Those who may write to the directory can put a link in the socket's place.
+        // A user that may write to the directory can put a link in the socket's place.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let socket = rustix::fs::openat(directory, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&socket)?;

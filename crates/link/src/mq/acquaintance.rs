@@ -1,5 +1,5 @@
-//! Nodes that were heard of and are no peers at the moment: when to dial them
-//! again, and whom to keep away for a while.
+//! Nodes that this node knows of and that are no peers at the moment. Says when to dial them again,
+//! and which ones to keep away for a while.
 
 use super::message::Refusal;
 use super::name::MemberName;

@@ -1,12 +1,15 @@
 //! Which of many peers are looked at: plain data in the node's region.
 //!
-//! Of a few peers each is looked at in every round, which costs less than to know better.
-//! Of many, those are that frames were exchanged with lately; of the others a few in turn,
-//! so that a round costs the same whoever there is. And whoever was silent when the node
-//! slept is not told that it is awake again: such a *resting* peer rings as soon as it
-//! sends, with the number of its slot, and until then no sleep and no wake-up need look at
-//! it. What a ring says is a hint. One that is wrong makes this node look in vain, or the
-//! peer that sent it wait for its turn.
+//! With few peers, every round looks at each of them: that costs less than a record of the active
+//! ones. With many, a round looks at the peers that exchanged frames lately, and at a few of the
+//! others in turn. The cost of a round therefore does not grow with the number of peers.
+//!
+//! A peer that was silent when the node slept is not told that the node is awake again. Such a
+//! *resting* peer rings as soon as it sends, with the number of its slot. Until then neither sleep
+//! nor wake-up looks at it.
+//!
+//! A ring is a hint. After a wrong one, this node looks in vain, or the peer that sent it waits for
+//! its turn.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -22,7 +25,7 @@ pub(super) const LOOKS: usize = 8;
 /// many.
 const PERIOD: u32 = 512;
 
-/// What is known of who sends.
+/// Which peers have sent lately.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Activity {
@@ -82,7 +85,7 @@ impl Activity {
         self.resting.or(&self.told)
     }
 
-    /// Nobody rests: there are few peers now, of which nothing is noted.
+    /// Makes no peer rest: there are few peers now, and nothing is noted of them.
     pub(super) fn rouse_all(&mut self) {
         self.resting = Slots::default();
         self.told = Slots::default();
@@ -102,8 +105,8 @@ impl Activity {
         self.told = slots;
     }
 
-    /// The sleep is over. Those of whom nothing was heard, and who have been silent before,
-    /// rest if they may; gives them.
+    /// Ends the sleep. A peer rests from now on if it was silent before and during the sleep, and
+    /// if `may_rest` allows it.
     pub(super) fn end_sleep(&mut self, may_rest: impl Fn(u16) -> bool) {
         if !self.told.is_empty() {
             let told = std::mem::take(&mut self.told);

@@ -1,9 +1,8 @@
-//! Who has a hardware address: plain data in the node's region.
+//! Which peer has a hardware address: plain data in the node's region.
 //!
-//! A table with open addressing, at most half full: to find one of 512 peers costs as much
-//! as to find one of two. Peers choose their addresses, and can choose them so that all are
-//! found in one place; then a look-up compares as many words as there are peers.
-//! Any contents are survived.
+//! A table with open addressing, at most half full: to find one of 512 peers costs as much as to
+//! find one of two. Peers choose their addresses, and can choose them so that all are found in one
+//! place. A look-up then compares as many words as there are peers. Any contents are survived.
 
 use toehold_shm::{Carver, OutOfMemory, Table};
 
@@ -17,7 +16,8 @@ pub(super) fn pack(mac: [u8; 6]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// The same for one of the shards that have the address; of the first one, the address.
+/// A shard's address as a word: the hardware address and the shard's number. The first shard has
+/// the word of the bare address.
 #[inline]
 pub(super) fn pack_shard(mac: [u8; 6], shard: u8) -> u64 {
     pack(mac) | u64::from(shard) << 48
@@ -99,7 +99,7 @@ impl Addresses {
         self.slots.iter_mut().for_each(|slot| *slot = random() as u16);
     }
 
-    /// Forgets all, to be told anew who is there.
+    /// Forgets all addresses. The caller then inserts those of the present peers.
     pub(super) fn clear(&mut self) {
         self.keys.fill(0);
     }

@@ -29,7 +29,7 @@ impl Port {
         }
     }
 
-    /// Shows up to `most` frames of one peer. What is wrong with them is for who takes them.
+    /// Shows up to `most` frames of one peer. Does not check them: the receiver does.
     fn see_frames_of(&mut self, slot: u16, most: usize, see: &mut dyn FnMut(&Received<'_>)) -> usize {
         let Some(peer) = self.state.get(slot) else {
             return 0;

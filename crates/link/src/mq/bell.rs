@@ -1,11 +1,11 @@
 //! A node's doorbell: what wakes whichever of its processes sleeps.
 //!
-//! Why it is no eventfd: an eventfd is one open file shared by both sides, and
-//! either may make it blocking, read it empty or write it full; the other side's
-//! next ring or clear would then hang. A bell is a Unix datagram socket that only
-//! this node holds, and each peer gets a sender of its own that is connected to
-//! it. What a peer does to its sender it does to its own rings. Every call here
-//! says MSG_DONTWAIT.
+//! An eventfd would be one open file shared by both sides. Either side may make it blocking, read
+//! it empty or write it full. The other side's next ring or clear would then hang.
+//!
+//! A bell is a Unix datagram socket that only this node holds. Each peer gets a sender of its own
+//! that is connected to the socket. A peer that changes its sender changes its own rings alone.
+//! Every call here says MSG_DONTWAIT.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,8 +31,8 @@ fn socket() -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, FLAGS, None)
 }
 
-/// A process's handle of its node's doorbell: the end to sleep on, which all
-/// processes of the node share, and a sender to wake whoever sleeps on it.
+/// A process's handle of its node's doorbell. It has the end to sleep on, which all processes of
+/// the node share, and a sender that wakes the sleepers.
 #[derive(Debug)]
 pub struct Bell {
     receiver: OwnedFd,
@@ -69,7 +69,7 @@ impl Bell {
         })
     }
 
-    /// Wakes whoever sleeps on the bell.
+    /// Wakes every process that sleeps on the bell.
     pub fn ring(&self) {
         let _ = net::send(&self.sender, b"!", SEND);
     }
@@ -119,8 +119,8 @@ pub(super) fn is_sender(descriptor: BorrowedFd<'_>) -> bool {
         && sockopt::socket_type(descriptor) == Ok(SocketType::DGRAM)
 }
 
-/// Where senders are made. Nobody else can: the bell's name is gone as soon as it
-/// was made, and what is left of it is a descriptor.
+/// The place where senders are made. No other process can make one: the bell's name is removed as
+/// soon as the bell exists, and only a descriptor is left.
 #[derive(Debug)]
 pub(super) struct Belfry {
     receiver: OwnedFd,

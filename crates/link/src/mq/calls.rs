@@ -65,7 +65,7 @@ impl Membership {
 
     fn begin_answering(&mut self, socket: OwnedFd) {
         if self.handshakes.len() >= MAX_HANDSHAKES {
-            // An honest caller says hello at once; whoever waited longest is none.
+            // An honest caller says hello at once. The one that has waited longest is none.
             let silent = self
                 .handshakes
                 .iter()
@@ -305,8 +305,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Whether there is a slot, nobody else has the address, and the node's other shards
-    /// say the same of it. `former`: the slot that would become free.
+    /// Checks that there is a slot, that no other node has the address, and that the node's other
+    /// shards agree. `former`: the slot that would become free.
     fn check_place(&self, offer: &Offer, caller: &Caller, former: Option<u16>) -> Result<(), Refusal> {
         let introduction = &offer.introduction;
         if self.members.is_taken(introduction.mac, &introduction.name.node) {

@@ -74,7 +74,7 @@ pub struct PeerDescriptors {
 }
 
 impl PeerDescriptors {
-    /// The same ones again.
+    /// Duplicates all descriptors.
     ///
     /// # Errors
     ///

@@ -33,8 +33,8 @@ fn socket() -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
 }
 
-/// A socket at `path`, which must not exist yet. Those can dial it who may join the fabric that the
-/// path's directory is.
+/// Makes a socket at `path`, which must not exist yet. The users that may join the fabric can dial
+/// it; the path's directory is the fabric.
 pub(super) fn listen(path: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let (parent, name) = path.parent().zip(path.file_name()).ok_or(Errno::INVAL)?;
@@ -62,7 +62,7 @@ pub(super) fn dial(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The next connection, or `None` if nobody dialled.
+/// The next connection, or `None` if no caller waits.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     match net::accept_with(listener, FLAGS) {
         Ok(socket) => Ok(Some(socket)),

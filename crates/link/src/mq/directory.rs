@@ -1,7 +1,7 @@
 //! The fabric's directory: one socket for each shard of a node, found by name.
 //!
-//! Owns the rules about these files: who may replace one, which are dead, and
-//! that a node removes its own and no other.
+//! Owns the rules about these files: which node may replace one, which are dead, and that a node
+//! removes its own and no other.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ pub enum DirectoryError {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody holds the directory's lock for too long.
+    /// Another process holds the directory's lock for too long.
     #[error("{0} stays locked by another process")]
     Locked(PathBuf),
     /// A living node has this name.
@@ -102,7 +102,7 @@ impl Directory {
             builder.recursive(true).mode(0o700).create(path).map_err(failed)?;
             match rustix::fs::open(path, flags, Mode::empty()) {
                 Ok(handle) => break handle,
-                // Somebody has removed it in between, since it was empty.
+                // Another process has removed it in between, since it was empty.
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(failed(errno.into())),
             }
@@ -182,8 +182,8 @@ impl Directory {
         }
     }
 
-    /// Removes the socket of an owner that died. Under the lock nobody is
-    /// between making a socket and listening on it, so one that refuses is dead.
+    /// Removes the socket of an owner that died. Under the lock no process is between making a
+    /// socket and listening on it, so a socket that refuses is dead.
     fn remove_dead(&self, name: &MemberName, path: &Path) -> Result<(), DirectoryError> {
         if self.owner(name).is_none() && path.symlink_metadata().is_ok() {
             return Err(DirectoryError::NotASocket(path.to_owned()));
@@ -199,8 +199,8 @@ impl Directory {
         })
     }
 
-    /// Locks the directory that the path leads to. One that was empty may have been removed
-    /// since this one was opened: it is made anew. Whoever removes one locks it, too.
+    /// Locks the directory that the path leads to. An empty one may have been removed since this
+    /// one was opened: it is made again. A process that removes a directory locks it, too.
     fn lock_in_place(&mut self) -> Result<(), DirectoryError> {
         loop {
             self.lock()?;

@@ -17,7 +17,7 @@ const MAX_EVENTS: usize = 64;
 /// Where an event came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Somebody dials.
+    /// A node dials.
     Listener,
     /// Something is due.
     Timer,
@@ -106,8 +106,8 @@ impl Events {
         epoll::modify(&self.epoll, control, EventData::new_u64(token), flags)
     }
 
-    /// Has to be called before the descriptor is closed: a child process may
-    /// still hold a copy of it, and then the kernel would keep reporting it.
+    /// Stops watching a descriptor. Call it before the descriptor is closed: a child process may
+    /// still hold a copy, and the kernel would keep reporting it.
     pub(super) fn remove(&self, descriptor: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, descriptor);
     }

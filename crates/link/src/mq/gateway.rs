@@ -1,9 +1,9 @@
 //! What crosses between a fabric and what is beyond its gateways.
 //!
-//! Members send a gateway the frames for addresses that nobody of them has. A gateway sends
-//! frames from such addresses, and from those alone: whoever receives them looks. What comes
-//! from beyond one gateway goes to no other, so that a frame never goes round; but between ports
-//! of bridges it does, who see to that themselves.
+//! Members send a gateway the frames for addresses that no member has. A gateway sends frames from
+//! such addresses, and from those alone: the receiver checks that. Frames from beyond one gateway
+//! go to no other gateway, so no frame goes round. Ports of bridges do pass frames to each other,
+//! and prevent such loops themselves.
 
 use super::peer::{Beyond, Polled, count};
 use super::port::Port;
@@ -76,8 +76,8 @@ impl Port {
         honest
     }
 
-    /// Hands over frames of a gateway, which may not speak for a member, nor lead to what is
-    /// beyond another gateway, unless both are ports of bridges.
+    /// Hands over frames of a gateway. It may not speak for a member. It may not lead to what is
+    /// beyond another gateway either, unless both are ports of bridges.
     #[inline(never)]
     pub(super) fn poll_gateway(
         &mut self,

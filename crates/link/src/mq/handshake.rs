@@ -1,8 +1,8 @@
 //! What two nodes check before they exchange frames.
 //!
-//! The node that dials sends a hello with its section of shared memory; the
-//! other one answers with a welcome and its own section, and from then on both
-//! may send frames. Either side refuses with a reason and closes.
+//! The node that dials sends a hello with its section of shared memory. The other one answers with
+//! a welcome and its own section. From then on both may send frames. Either side refuses with a
+//! reason and closes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -26,7 +26,7 @@ pub(super) const TIMEOUT_NS: u64 = 1_000_000_000;
 /// Handshakes under way at once. Beyond, the oldest one that was not dialled here ends.
 pub(super) const MAX_HANDSHAKES: usize = 64;
 
-/// Who this node is.
+/// What this node says of itself.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) name: MemberName,
@@ -60,7 +60,8 @@ impl Identity {
             mac: settings.mac,
             steering: settings.steering,
             incarnation,
-            // Of users whom this user namespace does not know, none is the same.
+            // This user namespace does not know all users. An unknown one is never the same as this
+            // node's.
             uid: credentials::own_uid().unwrap_or(u32::MAX),
             ring_capacity: settings.ring_capacity,
             payload: settings.payload.clone(),
@@ -131,7 +132,7 @@ pub(super) struct Handshake {
     pub(super) role: Role,
 }
 
-/// Who waits for what.
+/// Which side this node is, and which message it awaits.
 #[derive(Debug)]
 pub(super) enum Role {
     /// The other node dialled; its hello is awaited.
@@ -165,7 +166,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Checks everything that does not depend on who else is a peer.
+    /// Checks everything that does not depend on the other peers.
     pub(super) fn check(
         identity: &Identity,
         directory: &Directory,
@@ -182,7 +183,7 @@ impl Offer {
         if introduction.gateway != Gateway::None && !directory.may_lead(uid) {
             return Err(Refusal::NotGateway);
         }
-        // Whoever could make the socket under that name may speak for it.
+        // A user that could make the socket under that name may speak for it.
         if directory.owner(&introduction.name) != Some(uid) {
             return Err(Refusal::NotOwner);
         }
@@ -266,9 +267,9 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Both nodes come to the same answer from their own point of view: of two
-    /// connections made at the same time, the one dialled by the node with the
-    /// lesser name goes on.
+    /// Decides which of two connections to the same node goes on. Both nodes come to the same
+    /// answer from their own point of view. Of two connections made at the same time, the one
+    /// dialled by the node with the lesser name goes on.
     pub(super) fn judge(&self, incarnation: u64) -> Verdict {
         match self.peer {
             Some((known, true)) if known == incarnation => Verdict::Refuse(Refusal::AlreadyConnected),

@@ -1,13 +1,14 @@
-//! Who may say what: the fabric gives members their addresses, and no frame changes that.
+//! Which member may claim which address: the fabric gives members their addresses, and no frame
+//! changes that.
 //!
 //! ARP and neighbour discovery have no proof of ownership. A fabric needs none: the handshake tells
 //! each member's hardware address, and the fabric's directory its IP addresses. So a frame of a
-//! member has that member's hardware address as its source, and no frame claims an IP address that
-//! another member was given: not as the source of a packet, not in ARP, not in neighbour discovery.
-//! What comes from beyond a gateway claims no address of any member.
+//! member has that member's hardware address as its source. No frame claims an IP address that
+//! another member was given. That holds for the source of a packet, for ARP and for neighbour
+//! discovery. What comes from beyond a gateway claims no address of any member.
 //!
-//! Addresses that the fabric gave nobody are claimed as on any other link. The check stands in front of
-//! everything that takes frames from a port: the stack, the kernel beside it, bridges.
+//! Addresses that the fabric gave to no member are claimed as on any other link. The check stands
+//! in front of everything that takes frames from a port: the stack, the kernel beside it, bridges.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -95,8 +96,8 @@ fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Where a member's addresses are looked up: its name, its hardware address, and its user, of whom
-/// the answer has to be.
+/// Looks up a member's addresses by its name, its hardware address, and the user that must own the
+/// answer.
 type LookUp = dyn Fn(&NodeName, [u8; 6], u32) -> Bound + Send + Sync;
 
 /// What knows the addresses that the fabric gave its members.
@@ -265,7 +266,7 @@ impl Origin<'_> {
     #[cold]
     pub(super) fn judge(&self, frame: &Received<'_>) -> Result<(), Claim> {
         let Ok(header) = Frame::new(frame.private) else {
-            // Whoever takes it counts it as malformed.
+            // The receiver of the frame counts it as malformed.
             return Ok(());
         };
         if header.src().0 != self.mac {
@@ -274,7 +275,7 @@ impl Origin<'_> {
         self.judge_packet(frame, &header, Some(self.mac))
     }
 
-    /// The same of a frame that a gateway passes on for what is beyond it.
+    /// Checks a frame that a gateway passes on for what is beyond it.
     #[cold]
     pub(super) fn judge_beyond(&self, frame: &Received<'_>) -> Result<(), Claim> {
         match Frame::new(frame.private) {
@@ -317,8 +318,8 @@ impl Origin<'_> {
         }
     }
 
-    /// Whether frames for an address may be led to a hardware address: a member's address to that
-    /// member only, and any other one to no member but the speaker.
+    /// Checks that frames for an address may be led to a hardware address. A member's address may
+    /// lead to that member only. Any other address may lead to no member but the speaker.
     fn leads_to(&self, mac: [u8; 6], address: IpAddr, speaker: Option<[u8; 6]>) -> Result<(), Claim> {
         match (self.bindings.owner(address), speaker) {
             (Some(owner), _) if owner != mac => Err(Claim::Ip(address, owner)),

@@ -143,7 +143,7 @@ impl Mappings {
         self.peer_of(state.get_mut(slot)?, slot)
     }
 
-    /// The same of a slot's record.
+    /// The peer of a slot's record, if it is live and mapped.
     #[inline]
     pub(super) fn peer_of<'a>(&'a self, record: &'a mut PeerRecord, slot: u16) -> Option<Peer<'a>> {
         if !record.is_live() {
@@ -195,7 +195,8 @@ impl Mappings {
         Some((slot, record.generation as u16))
     }
 
-    /// Whether all live peers were mapped or skipped, and no other, since somebody last joined or left.
+    /// Whether exactly the live peers are mapped or skipped. Stays true until a peer joins or
+    /// leaves.
     #[inline]
     pub(super) fn are_complete(&self, state: &State) -> bool {
         self.complete_at == Some(state.head().epoch)

@@ -1,6 +1,6 @@
-//! A node's membership in a fabric: who is a peer. For one process of the node,
-//! which stands for the node's life: when it ends, however that happens, all peers
-//! see it at once.
+//! A node's membership in a fabric: which nodes are its peers. One process of the node has it, and
+//! stands for the node's life. When that process ends, however that happens, all peers see it at
+//! once.
 //!
 //! It never touches rings, and needs no lease: what comes of it is told as
 //! [`Change`]s, to be applied to the node's [`Port`](super::Port).
@@ -86,7 +86,7 @@ pub struct Membership {
     /// Housekeeping has a clock of its own.
     origin: Instant,
     pub(super) now_ns: u64,
-    /// Its drop removes the socket's file; last, when nobody can dial any more.
+    /// Its drop removes the socket's file. It comes last, when no node can dial any more.
     _place: Place,
 }
 
@@ -109,7 +109,7 @@ impl Membership {
             .add(listener.as_fd(), Source::Listener)
             .map_err(JoinError::Events)?;
         let mut acquaintances = Acquaintances::new(identity.incarnation);
-        // Whoever comes later finds this node's socket and dials it.
+        // A node that joins later finds this node's socket and dials it.
         for name in directory
             .names()
             .into_iter()
@@ -147,8 +147,8 @@ impl Membership {
     /// Leaves the fabric: peers see it at once. So they do when this process dies.
     pub fn leave(self) {}
 
-    /// Does what has come up: answers, dials, notices who is gone. Costs one system
-    /// call if there is nothing. Never waits.
+    /// Does the work that is due: answers, dials, notices which peers are gone. Costs one system
+    /// call if there is none. Never waits.
     pub fn housekeeping(&mut self) {
         self.now_ns = self.elapsed_ns();
         self.resume_listening();
@@ -182,8 +182,8 @@ impl Membership {
         self.changes.pop_front()
     }
 
-    /// Shakes hands with the nodes that are there until all have answered, or
-    /// `timeout` has passed. True: nobody is awaited any more.
+    /// Shakes hands with the nodes that are there until all have answered, or `timeout` has passed.
+    /// Returns `true` if no answer is awaited any more.
     pub fn settle(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
@@ -197,7 +197,7 @@ impl Membership {
         }
     }
 
-    /// Waits until there is housekeeping to do. False: the time is over.
+    /// Waits until there is housekeeping to do. Returns `false` if the time is over.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec {

@@ -1,17 +1,19 @@
 //! A port whose driver was killed in the middle of anything.
 //!
-//! What may be half done, and what becomes of it: a peer that was being let go of is let go
-//! of; a frame that was being received is received again, or was; one that was being sent is
-//! sent, or was never there; who was to be rung is rung.
+//! A change may be half done; this is what becomes of it. A peer that was being let go of is let go
+//! of. A frame that was being received is received again, or was received. A frame that was being
+//! sent is sent, or was never there. A peer that was to be rung is rung.
 
 use super::peer::Peer;
 use super::port::Port;
 
 impl Port {
-    /// Makes the port whole after a process of the node was killed while it drove it. Every
-    /// peer is rung, since it may have been about to be, no sleep is announced any more, and
-    /// every process has to look anew who is there. For the process that connects the node,
-    /// which has mapped all peers: one that it has not is let go of.
+    /// Repairs the port after a process of the node was killed while it drove the port. Every peer
+    /// is rung, since a ring may have been due. No sleep is announced any more, and every process
+    /// has to look for new peers again.
+    ///
+    /// Only the process that connects the node calls this. It has mapped all peers; a peer that it
+    /// has not mapped is let go of.
     pub fn mend(&mut self) {
         self.state.mend();
         if let Some(arenas) = &self.payload {

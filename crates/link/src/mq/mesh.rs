@@ -76,8 +76,8 @@ impl Mesh {
         })
     }
 
-    /// Shakes hands with the nodes that are there until all have answered, or
-    /// `timeout` has passed. True: nobody is awaited any more.
+    /// Shakes hands with the nodes that are there until all have answered, or `timeout` has passed.
+    /// Returns `true` if no answer is awaited any more.
     pub fn settle(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
@@ -145,9 +145,9 @@ impl Mesh {
         self.membership.last_loss()
     }
 
-    /// Bytes of memory that this node provides for each peer, at most: shared
-    /// memory, which takes up pages as the ring is first walked through, and
-    /// private memory. The peer provides as much by its own settings.
+    /// The most bytes of memory that this node provides for each peer. They are shared memory and
+    /// private memory. Shared memory takes up pages as the ring is first walked through. The peer
+    /// provides as much by its own settings.
     pub fn memory_per_peer(&self) -> usize {
         peer::memory(self.ring_capacity)
     }
@@ -160,7 +160,7 @@ impl Mesh {
         self.agree();
     }
 
-    /// Lets membership and port agree on who is a peer.
+    /// Makes membership and port agree on the peers.
     #[cold]
     pub(super) fn agree(&mut self) {
         loop {

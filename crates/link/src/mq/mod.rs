@@ -1,44 +1,43 @@
 //! Message queues between processes: virtual Ethernet over shared memory.
 //!
-//! A node is connected with every other node of a fabric, which is a directory with
-//! a socket for each of them. Two nodes that have shaken hands hold a *section* of
-//! shared memory each, which the other one maps for reading only: in it lie the ring
-//! of the frames they send and what the other side has to know about the ring they
-//! receive from. Frames go straight to the peer that has the destination address;
-//! group frames are sent to each peer.
+//! A node is connected with every other node of a fabric, which is a directory with a socket for
+//! each of them. Two nodes that have shaken hands hold a *section* of shared memory each, which the
+//! other one maps for reading only. In the section lies the ring of the frames that its owner
+//! sends. Beside it lies what the other side has to know about the ring that the owner receives
+//! from. Frames go straight to the peer that has the destination address; group frames are sent to
+//! each peer.
 //!
-//! A node may be several processes. One of them holds its [`Membership`], which knows
-//! who is a peer. All of them have handles of its [`Port`], which frames go through:
-//! what that remembers lies in the node's region, and each process maps the sections
-//! for itself. Whichever sleeps is woken by the node's [`Bell`]. A [`Mesh`] is all of
-//! it in one process.
+//! A node may be several processes. A single one holds its [`Membership`], which knows the peers.
+//! All of them have handles of its [`Port`], which frames go through. The port's state lies in the
+//! node's region, and each process maps the sections for itself. The node's [`Bell`] wakes the
+//! processes that sleep. A [`Mesh`] is all of it in one process.
 //!
-//! Everything a peer writes, into memory or into the control connection, is
-//! taken for hostile: checked, counted, and answered by cutting the link to that
-//! peer alone. This module never waits for a peer. Of IP it knows which addresses the fabric gave
-//! its members, and lets no frame claim another member's (`identity`).
+//! Everything a peer writes, into memory or into the control connection, is taken for hostile. It
+//! is checked, counted, and answered by cutting the link to that peer alone. This module never
+//! waits for a peer. Of IP it knows which addresses the fabric gave its members, and lets no frame
+//! claim another member's (`identity`).
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `port`, `traffic` | the data path: who is there; sending |
+//! | `port`, `traffic` | the data path: which peers are there; sending |
 //! | `rounds`, `sleep` | receiving, sleeping |
 //! | `activity` | which of many peers are looked at |
 //! | `state`, `mapping` | what a port remembers, in the region; what each process maps |
 //! | `mend` | a port whose driver was killed |
 //! | `peer`, `record` | frames in and out of a pair of rings; their layout |
-//! | `gateway` | what crosses to who is no member, and from there |
-//! | `slots`, `addresses` | sets of peers; who has an address |
+//! | `gateway` | frames to and from nodes that are no members |
+//! | `slots`, `addresses` | sets of peers; which peer has an address |
 //! | `identity` | whose IP addresses are whose, and what no frame may claim |
 //! | `position` | fences |
-//! | `membership`, `members` | who is a peer, and how it is lost |
+//! | `membership`, `members` | which nodes are peers, and how one is lost |
 //! | `calls`, `handshake`, `message` | dialling and answering; what is checked; its layout |
 //! | `quotas` | how many peers a user and a process can have |
 //! | `direct` | memory for connections that need no frames |
 //! | `change` | what a membership tells a port |
-//! | `acquaintance` | whom to dial again, and when |
+//! | `acquaintance` | which nodes to dial again, and when |
 //! | `bell` | what wakes a sleeping node |
 //! | `control`, `directory`, `events` | sockets, their files, epoll |
-//! | `access` | who can connect to them |
+//! | `access` | which users can connect to them |
 //! | `mesh` | membership and port in one process |
 
 mod access;

@@ -17,12 +17,11 @@ use crate::{Received, Transmit};
 /// Bytes of a section in front of the ring.
 const SECTION_OVERHEAD: usize = 4096;
 
-/// Frames are shown to the other side, and their space is given back, once a
-/// burst; but not later than after this many bytes, so that the two sides work
-/// at the same time.
+/// Frames are shown to the other side, and their space is given back, once a burst, but at the
+/// latest after this many bytes. The two sides then work at the same time.
 const BURST_BYTES: usize = 32 << 10;
 
-/// A node that exchanges frames with this one, to whoever drives at the moment.
+/// A node that exchanges frames with this one, as the current driver sees it.
 #[derive(Debug)]
 pub(super) struct Peer<'a> {
     pub(super) record: &'a mut PeerRecord,
@@ -167,8 +166,8 @@ impl Peer<'_> {
         }
     }
 
-    /// The same, and shows the first frame of a burst at once: the peer begins with it,
-    /// often the only one, while the sender does what else there is to be done for it.
+    /// Sends a frame, and shows the first frame of a burst at once. The peer begins with it, and
+    /// often it is the only one. The sender does the rest of its work in the meantime.
     #[inline]
     pub(super) fn send_in_burst(
         &mut self,

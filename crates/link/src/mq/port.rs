@@ -1,9 +1,9 @@
 //! A node's port on its fabric: what frames go through, for every process of the
 //! node.
 //!
-//! Its state lies in the node's region; whoever holds the node's lease uses it. A
-//! process only keeps its mappings of the peers' memory for itself. It never waits,
-//! and knows nothing of how peers come and go but what it is told.
+//! Its state lies in the node's region; the holder of the node's lease uses it. A process only
+//! keeps its mappings of the peers' memory for itself. It never waits, and knows nothing of how
+//! peers come and go but what it is told.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::Capabilities;
 /// A process's handle of its node's port.
 ///
 /// The process that connects the node with others applies their
-/// [changes](super::Membership::next_change); any other finds
-/// [peers that it has not mapped](Port::unmapped), gets their descriptors from that
-/// process, and [maps](Port::map) them. In the meantime their frames are left for
-/// somebody else, and frames for them find the link full.
+/// [changes](super::Membership::next_change). Any other process finds [peers that it has not
+/// mapped](Port::unmapped), gets their descriptors from that process, and [maps](Port::map) them.
+/// In the meantime their frames are left for other processes, and frames for them find the link
+/// full.
 ///
 /// All of this, and all that [`Link`](crate::Link) offers, is for the holder of the
 /// node's lease.
@@ -184,9 +184,9 @@ impl Port {
         }
     }
 
-    /// Takes a peer in that joined, and maps it, or forgets one that left. For the
-    /// process that connects the node, in the order of the changes. Wakes whoever
-    /// sleeps for the node, since it has not announced that to the new peer.
+    /// Takes a peer in that joined, and maps it, or forgets one that left. Only the process that
+    /// connects the node calls this, in the order of the changes. Wakes the processes that sleep
+    /// for the node, since the sleep was not announced to the new peer.
     ///
     /// # Errors
     ///
@@ -243,9 +243,9 @@ impl Port {
         }
     }
 
-    /// A peer that is done with. To be [told](super::Membership::let_go) to the
-    /// membership by its owner after each change and now and then, so that the slot can
-    /// be used again, and a peer that broke the rules is cut off. Told once.
+    /// A peer that is done with, told once. Its owner [tells](super::Membership::let_go) the
+    /// membership of it, after each change and now and then. The slot can then be used again, and a
+    /// peer that broke the rules is cut off.
     pub fn departed(&mut self) -> Option<Departed> {
         let slot = self.state.next_departed()?;
         let record = self.state.get(slot)?;
@@ -256,7 +256,7 @@ impl Port {
         })
     }
 
-    /// Whether there is such a peer.
+    /// Whether a peer waits to be reported by [`Port::departed`].
     #[inline]
     pub fn has_departed(&self) -> bool {
         !self.state.head().departed.is_empty()

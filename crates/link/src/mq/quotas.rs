@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// How many slots callers get who ask again and again, in turn.
+    /// How many slots each caller gets if all ask again and again, in turn.
     fn taken(quotas: Quotas, callers: &[Caller]) -> Vec<usize> {
         let mut taken = Vec::new();
         for _ in 0..2 * SLOTS {

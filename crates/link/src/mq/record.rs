@@ -1,7 +1,6 @@
-//! A frame in a ring: a header, then the frame's bytes, or its headers and
-//! references to where its payload lies in the sender's payload memory. Of a short
-//! packet between the two nodes there is the packet alone: what it costs to bring a
-//! message to another core is its cache lines.
+//! A frame in a ring: a header, then the frame's bytes. Instead of its payload there may be
+//! references to where that lies in the sender's payload memory. For a short packet between the two
+//! nodes, the record has the packet alone: moving a message to another core costs its cache lines.
 //!
 //! Reading decides only on bytes that were copied to private memory first.
 
@@ -27,11 +26,10 @@ pub(super) const MIN_FRAME: usize = 14;
 /// one place are cheaper than two. Of longer ones [`MIN_PRIVATE`] bytes are.
 pub(super) const WHOLE: usize = 512;
 
-/// Payload from this length on is referenced instead of copied, if it can be.
-/// Shorter payload is faster in the ring, where it lies beside its headers. A copy
-/// costs the sender, a reference the receiver: by themselves the rings break even
-/// at 4 KiB (`benches/mq.rs`), but a stack that sends has more to do than one that
-/// receives.
+/// Payload from this length on is referenced instead of copied, if it can be. Shorter payload is
+/// faster in the ring, where it lies beside its headers. A copy costs the sender, a reference the
+/// receiver. By themselves the rings break even at 4 KiB (`benches/mq.rs`), but a stack has more
+/// work to do for sending than for receiving.
 pub(super) const REFERENCE_FROM: usize = 640;
 
 /// Headers of a referenced frame may have this length; longer ones travel inline.
@@ -44,9 +42,9 @@ pub(super) const INLINE: u16 = 1;
 /// Kind of a record whose header is followed by references and then the frame's headers.
 pub(super) const REFERENCED: u16 = 2;
 
-/// Kind of a record with a short packet between the two nodes themselves, and nothing
-/// else. The Ethernet header in front of it is known to both, and the kind's lowest bits
-/// say what a [`Header`] would, and whether it is IPv6.
+/// Kind of a record with a short packet between the two nodes themselves, and nothing else. Both
+/// know the Ethernet header in front of it. The kind's lowest bits say what a [`Header`] would, and
+/// whether the packet is IPv6.
 const PLAIN: u16 = 0x100;
 /// State of the checksum.
 const PLAIN_CHECKSUM: u16 = 0b011;
@@ -81,7 +79,7 @@ pub(super) const MAX_RECORD: usize = HEADER_LEN + MAX_FRAME;
 /// Private memory for the beginning of a record.
 pub(super) type Private = [u8; HEADER_LEN + WHOLE];
 
-/// What is wrong with a record. Whoever writes such a one is no Toehold node.
+/// What is wrong with a record. No Toehold node writes such a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum BadRecord {

@@ -99,7 +99,7 @@ impl Port {
         if round.frames != before {
             let head = self.state.head_mut();
             head.activity.rouse(slot);
-            // While somebody sleeps for the node, what was announced stands.
+            // While a process sleeps for the node, the announcement of the sleep stands.
             let awake = head.sleeping == 0;
             if let Some(mut peer) = self.mappings.peer(&mut self.state, slot).filter(|_| awake) {
                 peer.finish_sleep();

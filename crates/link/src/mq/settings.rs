@@ -77,8 +77,8 @@ fn max_packet(ring_capacity: usize) -> usize {
     MAX_PACKET.min((ring_capacity / 2).saturating_sub(RECORD_OVERHEAD))
 }
 
-/// Whether a node leads to others that are no members: if so, it gets the frames for addresses
-/// that no member has, and may send frames from such addresses.
+/// Whether a node leads to others that are no members. If so, it gets the frames for addresses that
+/// no member has, and may send frames from such addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Gateway {
@@ -171,7 +171,7 @@ impl MeshSettings {
         }
     }
 
-    /// Whom others know it as.
+    /// The name by which the other nodes know this one.
     pub(super) fn member(&self) -> MemberName {
         MemberName {
             node: self.name,

@@ -1,4 +1,4 @@
-//! How a node falls asleep and wakes up: whom it tells, and who has to be looked at.
+//! How a node falls asleep and wakes up: which peers it tells, and which ones it looks at.
 
 use toehold_shm::ring::fence_before_sleep;
 
@@ -8,8 +8,8 @@ use super::port::Port;
 use super::slots::Slots;
 
 impl Port {
-    /// Announces the sleep to all peers that do not ring anyhow. False: something is there,
-    /// or somebody is not to be had.
+    /// Announces the sleep to all peers that do not ring anyhow. Returns `false` if there is work
+    /// to do, or if a peer cannot be reached.
     pub(super) fn announce_sleep(&mut self) -> bool {
         if self.take_unannounced() || self.unmapped().is_some() {
             return false;
@@ -43,7 +43,7 @@ impl Port {
         self.state.head_mut().sleeping = 0;
     }
 
-    /// Takes the rings that came in, and notes who is to be looked at.
+    /// Takes the rings that came in, and notes which peers to look at.
     pub(super) fn take_rings(&mut self) {
         let Port { bell, state, .. } = self;
         let rings = bell.take(|slot| state.rouse(slot));

@@ -41,7 +41,7 @@ pub struct MembershipStatistics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct PortStatistics {
-    /// Frames not sent because nobody has the destination address.
+    /// Frames not sent because no peer has the destination address.
     pub unreachable: u64,
     /// Frames not sent because they are too short or too long.
     pub bad_length: u64,
@@ -73,8 +73,8 @@ pub struct PeerStatistics {
     pub frames_received: u64,
     /// Bytes of these frames.
     pub bytes_received: u64,
-    /// Frames that were not taken, because their hardware address is not the peer's: of a gateway,
-    /// that of a member, or of what is beyond another gateway.
+    /// Frames that were refused because their hardware address is not the peer's. From a gateway,
+    /// those with the address of a member, or of what is beyond another gateway.
     pub forged: u64,
 }
 

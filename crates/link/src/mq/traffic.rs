@@ -104,7 +104,7 @@ impl Port {
                 }
                 peer.send_in_burst(frame, self.config.mac, arenas, begun)
             }
-            // Somebody else has to, or this process a little later.
+            // Another process has to, or this process a little later.
             None => Err(ReserveError::Full),
         };
         match sent {
@@ -142,8 +142,8 @@ impl Port {
         }
     }
 
-    /// Does something with each live peer of one of the sets, which is empty then but for
-    /// those that this process has not mapped: they are left for another one.
+    /// Does something with each live peer of a set, and removes it from the set. Peers that this
+    /// process has not mapped stay in the set for another process.
     #[inline(always)]
     fn drain(&mut self, set: impl Fn(&mut Head) -> &mut Slots, action: impl FnMut(&mut Peer<'_>)) {
         if set(self.state.head_mut()).is_empty() {
@@ -250,7 +250,7 @@ impl Transmitter for Port {
         if generation == 0 || record.is_none_or(|record| record.generation != generation) {
             return true;
         }
-        // Whoever has not mapped the peer cannot tell.
+        // A process that has not mapped the peer cannot tell.
         self.mappings
             .get(marked.slot, generation)
             .is_some_and(|mapping| marked.is_reached_by(mapping.rings.consumed_now()))

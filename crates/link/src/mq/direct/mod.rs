@@ -2,14 +2,17 @@
 //!
 //! A direct connection carries its bytes through memory alone, without frames. What lies in that
 //! memory is no affair of this module. Each node gives every peer its *directory* of listeners.
-//! Either node opens *banks* to the other one, in which it makes connections. Of a bank each side
-//! writes one *half*, which the other side maps for reading only, and both write the *signals* to
-//! each side, which are hints. Nodes of one user also give each other *bells* for threads that wait
-//! for descriptors of the kernel, too. A node of another user gets none: a bell can hang its ringer.
+//! Either node opens *banks* to the other one, in which it makes connections.
 //!
-//! All of it happens after the welcome, over the connection of the handshake, and only if both
-//! nodes have said in the handshake that they have direct connections. A peer that breaks a rule
-//! here loses its direct connections. Frames are exchanged with it as before.
+//! A bank has two *halves*. Each side writes one half, and the other side maps it for reading only.
+//! Both write the *signals* to each side, which are hints.
+//!
+//! Nodes of one user also give each other *bells* for threads that wait for descriptors of the
+//! kernel, too. A node of another user gets none: a bell can hang its ringer.
+//!
+//! All of it happens after the welcome, over the connection of the handshake. Both nodes must have
+//! said in the handshake that they have direct connections. A peer that breaks a rule here loses
+//! its direct connections. Frames are exchanged with it as before.
 
 mod exchange;
 mod message;

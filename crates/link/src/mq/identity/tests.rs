@@ -1,4 +1,4 @@
-//! Frames of a member that claim what is its own, another one's, or nobody's.
+//! Frames of a member that claim an address of its own, of another member, or of no member.
 
 use toehold_shm::{Gather, Region};
 use toehold_wire::ndisc::{HOP_LIMIT, MAX_LEN, Message, solicited_node};

@@ -10,10 +10,9 @@ use crate::mq::addresses::pack_shard;
 use crate::mq::slots::Slots;
 
 impl State {
-    /// Makes all anew that follows from the records: whatever somebody has left half done
-    /// who was killed, it is done then. Nobody sleeps, everybody is to be looked at, and a
-    /// driver is told once more who is there, and who has gone of whom the membership was
-    /// not told yet.
+    /// Rebuilds everything that follows from the records. A change that a killed process left half
+    /// done is done then. No process sleeps any more, and every peer is to be looked at. A driver
+    /// is told once more which peers are there, and which have gone without word to the membership.
     pub(in crate::mq) fn mend(&mut self) {
         let departed = self.slots_with(PeerRecord::is_departed);
         departed.iter().for_each(|&slot| self.finish_dismissal(slot));
@@ -81,7 +80,7 @@ impl State {
         head.activity = Activity::default();
         live.iter().for_each(|&slot| head.activity.note(slot));
         head.sleeping = 0;
-        // Those whom it concerns look who is there.
+        // Processes that depend on it look again which peers are there.
         head.epoch = head.epoch.wrapping_add(1);
     }
 

@@ -1,10 +1,10 @@
-//! What a port remembers: plain data in the node's region, which whoever holds the
-//! node's lease goes on with.
+//! What a port remembers: plain data in the node's region. Each holder of the node's lease goes on
+//! with it.
 //!
-//! Any contents are survived: indices are checked, numbers wrap, loops are bounded. A record
-//! says by itself who its peer is and whether frames are exchanged with it; all else follows
-//! from the records, and is made anew of them ([`State::mend`]) if somebody was killed while
-//! it changed something.
+//! Any contents are survived: indices are checked, numbers wrap, loops are bounded. A record alone
+//! says which peer it is of and whether frames are exchanged with that peer. All else follows from
+//! the records. It is rebuilt from them ([`State::mend`]) if a process was killed in the middle of
+//! a change.
 
 mod changes;
 mod claims;
@@ -81,7 +81,7 @@ pub(super) struct State {
     changes: Table<ChangeRecord>,
 }
 
-/// Who has which addresses.
+/// Which peer has which addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) addresses: &'a Addresses,
@@ -174,18 +174,18 @@ impl State {
         Some(slot)
     }
 
-    /// The same without keeping what was found.
+    /// Finds the slot of an address without keeping the result.
     #[inline]
     pub(super) fn find(&self, address: u64) -> Option<u16> {
         self.addresses.find(address)
     }
 
-    /// Who has which address.
+    /// The hardware addresses of the live peers.
     pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// A record to be changed, and who has which addresses.
+    /// A record to be changed, and which peer has which addresses.
     #[inline]
     pub(super) fn split(&mut self, slot: u16) -> (Option<&mut PeerRecord>, Known<'_>) {
         let known = Known {
@@ -264,7 +264,7 @@ impl State {
         }
         head.epoch = head.epoch.wrapping_add(1);
         self.add_change(NeighborChange::Joined(joined.mac));
-        // What was nobody's may be this one's now.
+        // The new peer may have an address that no member had before.
         for position in 0..self.len() {
             if let Some(record) = self.live(position).and_then(|slot| self.get_mut(slot)) {
                 record.vouched = [0; 4];
@@ -308,7 +308,7 @@ impl State {
         }
     }
 
-    /// Makes the table of addresses again, of those who are there.
+    /// Rebuilds the tables of addresses from the live peers.
     fn find_anew(&mut self) {
         self.addresses.clear();
         self.bindings.clear();
@@ -323,8 +323,8 @@ impl State {
         }
     }
 
-    /// The same, to be told to the membership: the peer is gone, or has broken a rule.
-    /// In that case it is its node that cannot be trusted, with all shards.
+    /// Removes a peer that is gone or has broken a rule, and notes that the membership is to be
+    /// told. After a broken rule its whole node cannot be trusted, with all shards.
     pub(super) fn dismiss(&mut self, slot: u16, offence: Option<Offence>) {
         let sharded = self.get(slot).filter(|record| record.is_sharded());
         if let Some(mac) = sharded.filter(|_| offence.is_some()).map(|record| record.mac) {

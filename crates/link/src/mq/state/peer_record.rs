@@ -209,9 +209,9 @@ impl PeerRecord {
         }
     }
 
-    /// Notes that the peer hung up. What it sent before, the ends of its streams, must
-    /// not be lost because it did not wait for it to be taken; but no more than its
-    /// ring holds, should somebody go on writing there.
+    /// Notes that the peer hung up. What it sent before, such as the ends of its streams, is still
+    /// received. The peer did not wait for that. No more than its ring holds is received, in case a
+    /// process goes on writing there.
     pub(in crate::mq) fn hang_up(&mut self) {
         if !self.is_gone() {
             self.flags |= GONE;

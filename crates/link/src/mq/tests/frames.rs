@@ -396,7 +396,7 @@ fn a_restarted_node_waits_for_the_frames_of_its_former_life() {
     );
 }
 
-/// Who came and went.
+/// The changes that the node reports, in order.
 fn changes(node: &mut Mesh) -> Vec<NeighborChange> {
     std::iter::from_fn(|| node.next_change()).collect()
 }

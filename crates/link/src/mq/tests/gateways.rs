@@ -1,4 +1,4 @@
-//! Members that lead to others: who gets what, and who may speak for whom.
+//! Members that lead to others: which frames they get, and for which addresses they may speak.
 
 use super::hostile::Liar;
 use super::shards::{KEY, frames, octets, segment, transmit};
@@ -33,7 +33,7 @@ impl Fabric {
     }
 }
 
-/// Sends a frame that says it is from somebody.
+/// Sends a frame with another source address.
 fn send_as(node: &mut Mesh, from: [u8; 6], to: [u8; 6], payload: &[u8]) -> Result<(), TransmitError> {
     let frame = frame_to(to, from, payload);
     let sent = crate::test_frames::send(node, &frame, PARTIAL);
@@ -143,8 +143,8 @@ fn what_bridges_connect_reaches_what_other_bridges_do() {
     assert_eq!(taken(&mut nodes), [0, 0, 1, 1, 1], "nobody knows behind which");
 }
 
-/// Payload that frames refer to is not lent to gateways on behalf of others: nobody could
-/// be asked when it is free again.
+/// Payload that frames refer to is not lent to gateways on behalf of others: no gateway could say
+/// when it is free again.
 #[test]
 fn gateways_get_copies_of_what_is_for_others() {
     let fabric = Fabric::new();

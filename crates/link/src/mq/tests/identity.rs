@@ -138,7 +138,7 @@ fn driver_hears_which_address_is_whose_and_that_it_is_gone() {
         NeighborChange::Bound { mac, address },
     ];
     assert_eq!(changes(&mut nodes[0]), joined);
-    // Whoever goes on after a driver that was killed hears it once more.
+    // The process that goes on after a killed driver hears it once more.
     nodes[0].port.mend();
     assert_eq!(changes(&mut nodes[0]), joined);
     nodes.truncate(1);
@@ -148,7 +148,7 @@ fn driver_hears_which_address_is_whose_and_that_it_is_gone() {
         NeighborChange::Unbound { mac, address },
     ];
     assert_eq!(changes(&mut nodes[0]), left);
-    // What nobody has any more can be another's.
+    // An address that no member has any more can be another member's.
     let mut liar = Liar::befriend(&fabric, &mut nodes, 9);
     liar.frame(&ipv4(9, [10, 77, 0, 1].into()));
     assert_eq!(take(&mut nodes[0]).len(), 1);

@@ -1,4 +1,4 @@
-//! Who is a peer of whom.
+//! Which nodes are peers of each other.
 
 use toehold_shm::ring::Corrupt;
 
@@ -86,7 +86,7 @@ fn memory_grows_with_the_peers_that_are_met_and_not_with_those_that_could_be() {
             assert_eq!(memory, *one.get_or_insert(memory) * peers as u64, "{count} nodes");
         }
     }
-    // A peer that is sent much takes as much as its ring is long, and nobody else takes more.
+    // A peer that is sent much takes as much as its ring is long, and no other peer takes more.
     let bound = nodes[0].memory_per_peer() as u64;
     let (one, before) = (one.unwrap_or_default(), nodes[0].membership.memory());
     assert!((1..bound / 16).contains(&one), "{one} of {bound}");
@@ -141,7 +141,7 @@ fn settle_waits_for_a_node_on_another_thread() {
     assert_eq!(a.connected(), 1);
     stop.store(true, Ordering::Relaxed);
     let b = other.join().unwrap();
-    // A node that nobody drives does not answer; its call times out.
+    // A node without a driver does not answer; its call times out.
     let mut c = fabric.join("c", 2);
     let asked = Instant::now();
     assert!(!c.settle(Duration::from_millis(50)));
@@ -170,11 +170,11 @@ fn a_name_in_use_is_refused_and_a_dead_ones_socket_is_replaced() {
     drop(first);
     assert!(!socket.exists(), "a node takes its socket away");
 
-    // What a killed node leaves behind: a socket that nobody listens at.
+    // A killed node leaves a socket without a listener.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     assert!(socket.exists());
     let second = fabric.join("twin", 1);
-    // Somebody else's file under the name is not removed.
+    // Another program's file under the name is not removed.
     std::fs::remove_file(&socket).unwrap();
     std::fs::write(&socket, b"precious").unwrap();
     drop(second);

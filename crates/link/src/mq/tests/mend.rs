@@ -197,7 +197,7 @@ fn a_port_goes_on_wherever_a_program_was_killed_that_drove_it() {
             port.finish_sleep(0);
             assert_eq!(frames_of(port, 8), [&payload[..]], "round {round}");
         }
-        // Who waits for room is told.
+        // A peer that waits for room is told.
         while put(port, 1, &[7; 1400]).is_ok() {}
         port.flush();
         while !port.prepare_sleep() {}

@@ -125,8 +125,8 @@ fn turn(node: &mut Mesh) {
 }
 
 /// A clock on which housekeeping is due at every call. Each thread has a clock of its own, which
-/// begins at the latest time of all: the turns of a test beside this one, of which there are more the
-/// busier the machine is, let no pause of this test's nodes pass.
+/// begins at the latest time of all. Tests that run beside this one, many on a busy machine, do not
+/// move this test's clock.
 fn next_ms() -> u64 {
     static LATEST: AtomicU32 = AtomicU32::new(1);
     thread_local!(static NOW: Cell<u32> = Cell::new(LATEST.load(Ordering::Relaxed)));
@@ -169,8 +169,8 @@ fn shared_payload(blocks: u32) -> Payload {
     carver.payload_with(4 * blocks, 4096, 4).unwrap()
 }
 
-/// Runs a test alone in a process of its own, so that what it counts is its own.
-/// `test`: the test's path in this crate. False: this is that process.
+/// Runs a test alone in a process of its own, so that what it counts is its own. `test`: the test's
+/// path in this crate. Returns `false` in that process.
 fn elsewhere(test: &str) -> bool {
     const MARK: &str = "TOEHOLD_TEST_ALONE";
     if std::env::var(MARK).as_deref() == Ok(test) {

@@ -17,7 +17,7 @@ const TURN: u8 = b't';
 const PEER: u8 = b'p';
 /// Has the lease, and will not give it back.
 const DIE: u8 = b'd';
-/// The same, and uses it until it is killed.
+/// Has the lease, and uses it until it is killed.
 const RUN: u8 = b'r';
 
 /// The engine's end of a program.
@@ -159,8 +159,8 @@ fn program() {
     }
 }
 
-/// Answers what is there. Sleeps in the node's name when it is done, for whoever comes
-/// next to take back.
+/// Answers the frames that are there. Then sleeps in the node's name; the next driver takes that
+/// back.
 fn echo(port: &mut Port) -> Vec<u8> {
     port.finish_sleep(0);
     let frames = frames_of(port, 64);

@@ -99,7 +99,7 @@ fn a_thousand_restarts_leak_nothing() {
     assert_eq!((statistics.corrupt, statistics.refused), (0, 0));
 }
 
-/// With no descriptors left a node accepts nobody, does not spin, and recovers.
+/// With no descriptors left a node accepts no peer, does not spin, and recovers.
 #[test]
 fn a_node_without_descriptors_recovers() {
     if elsewhere("mq::tests::restarts::a_node_without_descriptors_recovers") {

@@ -291,7 +291,7 @@ fn shards_that_contradict_one_another_are_refused() {
         liar.hello();
         assert_eq!(liar.refusal(&mut nodes), Some(Refusal::Malformed), "{lie:?}");
     }
-    // Under another name nobody may have the address of a node's shards.
+    // Under another name no node may have the address of a node's shards.
     let mut thief = Liar::dial_as(&fabric, "node-0", 8, steering(1, 2));
     thief.steal_address(9);
     thief.hello();

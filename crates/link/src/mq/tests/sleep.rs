@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 
-/// Waits until a node prepared for sleep is woken. False: nobody woke it in time.
+/// Waits until a node prepared for sleep is woken. Returns `false` if no peer woke it in time.
 pub(super) fn wait(node: &Mesh, timeout: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: timeout.as_secs() as i64,

@@ -53,7 +53,7 @@ fn rings_without_end_do_not_keep_a_node_from_its_work() {
     assert!(rung > 5);
     for _ in 0..50 {
         while shout(&doorbell, &[7; 3000]).is_ok() {}
-        // A full queue of rings is a ring for everybody: whoever sleeps wakes up.
+        // A full queue of rings is a ring for all: every sleeper wakes up.
         assert_unharmed(&mut nodes);
         if nodes[0].prepare_sleep() {
             send(&mut nodes[1], 0, b"wake up").unwrap();

@@ -285,7 +285,7 @@ fn a_call_that_ends_anywhere_leaves_nothing() {
 
 #[test]
 fn nothing_is_heard_of_refused_welcomes() {
-    // A node dials whoever has a socket in the directory; this one answers nonsense.
+    // A node dials every socket in the directory; this one answers nonsense.
     let fabric = Fabric::new();
     std::fs::create_dir(fabric.path()).unwrap();
     let listener = control::listen(&fabric.path().join("liar-9.sock")).unwrap();

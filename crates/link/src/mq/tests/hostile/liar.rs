@@ -55,7 +55,7 @@ impl Liar {
         Self::dial_as(fabric, node, number, Steering::SOLE)
     }
 
-    /// The same, as one of its shards.
+    /// Dials `node` as one shard of its own node, and has said nothing yet.
     pub(in crate::mq::tests) fn dial_as(fabric: &Fabric, node: &str, number: u8, steering: Steering) -> Liar {
         let own = name(&format!("liar-{number}"));
         let member = MemberName {

@@ -18,7 +18,7 @@ fn assert_cut_off(reason: impl Fn(NodeName) -> Loss, lie: impl FnOnce(&mut Liar)
     assert_eq!((nodes[0].connected(), nodes[0].statistics().corrupt), (1, 1));
     assert_eq!(send(&mut nodes[0], 9, b"?"), Err(TransmitError::Unreachable));
     assert_unharmed(&mut nodes);
-    // Whoever lied waits before it may try again, and then may.
+    // A liar waits before it may try again, and then may.
     liar.socket = control::dial(&fabric.path().join("node-0.sock")).unwrap();
     liar.hello();
     assert_eq!(liar.refusal(&mut nodes), Some(Refusal::TryLater));

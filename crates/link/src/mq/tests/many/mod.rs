@@ -23,8 +23,8 @@ fn mac(number: usize) -> [u8; 6] {
     [2, 0, 0, 0, high, low]
 }
 
-/// Node 0, and others of which each is connected with that one alone: what a mesh of all
-/// with all takes of a system, one process cannot have.
+/// Node 0, and others that are each connected with that one alone. One process cannot have the
+/// resources of a mesh of all with all.
 struct Star {
     fabric: Fabric,
     hub: Mesh,
@@ -117,7 +117,7 @@ fn raise_descriptor_limit() {
     .unwrap();
 }
 
-/// Rounds that find nothing, until nobody passes for lively.
+/// Rounds that find nothing, until no peer counts as lively.
 fn grow_silent(hub: &mut Mesh) {
     for _ in 0..1024 + NODES / LOOKS {
         assert_eq!(hub.port.receive(0, 64, &mut |_| {}), 0);
@@ -153,7 +153,7 @@ fn a_fabric_has_five_hundred_and_twelve_nodes() {
     }
     broadcasts_reach_all(&mut star);
     a_node_comes_back(&mut star, 300);
-    // Nobody has anything, and nobody wakes anybody.
+    // No peer has frames, and no peer wakes another one.
     grow_silent(&mut star.hub);
     assert!(star.hub.prepare_sleep() && !is_readable(&star.hub));
     let late = star.numbers().len();
@@ -226,7 +226,7 @@ fn a_round_looks_at_lively_peers_and_a_few_others() {
         rounds.is_some_and(|rounds| rounds <= 40_usize.div_ceil(LOOKS)),
         "{rounds:?}"
     );
-    // From then on it is looked at in every round, as is whoever is sent something.
+    // From then on it is looked at in every round, as is each peer that is sent frames.
     send(&mut star.hub, mac(11), b"question").unwrap();
     for _ in 0..100 {
         for number in [33, 11] {

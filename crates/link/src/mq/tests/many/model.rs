@@ -69,7 +69,7 @@ impl Model {
         }
     }
 
-    /// Whoever has the lease does, also while somebody sleeps for the node.
+    /// The holder of the lease looks, also while a process sleeps for the node.
     fn look(&mut self) {
         for _ in 0..self.random.below(700) {
             let budget = 1 + self.random.below(8) as usize;
@@ -121,7 +121,7 @@ impl Model {
         }
     }
 
-    /// One rings in the name of another, or of nobody.
+    /// A peer rings in the name of another peer, or of none.
     fn lie(&mut self) {
         let number = self.any();
         let said = self.random.below(2 * NODES as u64) as u16;

@@ -33,7 +33,7 @@ fn a_liar_found_by_any_handle_is_cut_off_by_the_membership() {
         (1, 1)
     );
     assert!(!crate::mq::control::is_connected(liar.socket()));
-    // Told again, it is nobody's any more.
+    // Told again, it changes nothing: the slot has no peer any more.
     node.membership.let_go(departed);
     assert_eq!(node.membership.statistics().corrupt, 1);
     send(&mut honest, 0, b"unharmed").unwrap();
@@ -62,8 +62,8 @@ fn a_node_ends_with_its_membership() {
     let _ = frames_of(&mut node.ports[0], 8);
 }
 
-/// Without anybody who takes them, frames of a node that left are not waited for
-/// longer than the ring lasts.
+/// Frames of a node that left are not waited for longer than the ring lasts, even if no process
+/// takes them.
 #[test]
 fn writing_on_after_the_end_ends_too() {
     let fabric = Fabric::new();

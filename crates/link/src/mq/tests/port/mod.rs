@@ -140,7 +140,7 @@ fn any_handle_goes_on_where_another_stopped() {
             .iter()
             .all(|port| port.connected() == 1 && port.unmapped().is_none())
     );
-    // Whoever asks first hears of it, and nobody a second time.
+    // The first process that asks hears of it, and no other.
     assert_eq!(node.ports[2].next_change(), Some(NeighborChange::Joined(mac(1))));
     assert_eq!(node.ports[0].next_change(), None);
 
@@ -150,7 +150,7 @@ fn any_handle_goes_on_where_another_stopped() {
             send(&mut peer, 0, &sent.to_be_bytes().repeat(1 + sent as usize % 90)).unwrap();
             sent += 1;
         }
-        // Taken by one, answered by another, shown to the peer by a third, or nobody yet.
+        // Taken by one handle, answered by another, shown to the peer by a third, or not yet.
         for payload in frames_of(&mut node.ports[round % 3], 1 + round % 2) {
             put(&mut node.ports[(round + 1) % 3], 1, &payload).unwrap();
         }
@@ -186,7 +186,7 @@ fn what_one_handle_announces_another_takes_back() {
         while !node.ports[one].prepare_sleep() {}
         assert!(!is_rung(&node.ports[one]));
         send(&mut peer, 0, b"wake up").unwrap();
-        // Everybody who sleeps on the bell hears it.
+        // Every sleeper on the bell hears it.
         assert!(is_rung(&node.ports[0]) && is_rung(&node.ports[1]));
         node.ports[other].finish_sleep(0);
         assert!(!is_rung(&node.ports[one]));
@@ -194,7 +194,7 @@ fn what_one_handle_announces_another_takes_back() {
         assert!(!is_rung(&node.ports[one]), "nobody sleeps");
         assert_eq!(frames_of(&mut node.ports[one], 8), [&b"wake up"[..], b"awake"]);
     }
-    // Waiting for room is announced by whoever sleeps, too.
+    // The process that sleeps announces that it waits for room, too.
     while put(&mut node.ports[0], 1, &[7; 1400]).is_ok() {}
     node.ports[0].flush();
     while !node.ports[1].prepare_sleep() {}

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Whoever maps the region may scribble on it, dying or by mistake. The node is lost
-/// then, but nothing panics, goes on for ever, or reaches outside of the rings.
+/// A process that maps the region may write nonsense there, as it dies or by mistake. The node is
+/// lost then. But nothing panics, goes on for ever, or reaches outside of the rings.
 #[test]
 fn a_scribbled_state_is_survived() {
     let fabric = Fabric::new();
