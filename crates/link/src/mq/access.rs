@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn socket_mode_follows_the_directory_whatever_the_umask() {
+    fn socket_mode_follows_directory_under_any_umask() {
         let path = std::env::temp_dir().join(format!("toehold-access-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         for (mode, expected) in [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_of_what_a_link_leads_to_stays() {
+    fn mode_of_link_target_is_unchanged() {
         let path = std::env::temp_dir().join(format!("toehold-access-link-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         fs::write(path.join("secret"), "").unwrap();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_back_off_and_a_missing_node_is_forgotten() {
+    fn missing_node_is_dialled_less_often_and_forgotten() {
         let mut known = Acquaintances::new(1);
         known.found(name(1), 0);
         let mut delays = Vec::new();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offender_is_kept_away_longer_each_time() {
+    fn offender_is_kept_away_longer_each_time() {
         let mut known = Acquaintances::new(1);
         let mut now = 0;
         let mut last = 0;

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shards_of_a_node_are_found_together() {
+    fn shards_of_node_are_found_together() {
         let mut addresses = addresses(4);
         addresses.insert(pack(mac(7)), 0);
         for (slot, shard) in [(1, 2), (2, 1)] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_scribbled_on_ends_every_search() {
+    fn corrupt_table_ends_every_search() {
         let mut addresses = addresses(4);
         addresses.keys.fill(u64::MAX);
         addresses.slots.fill(u16::MAX);

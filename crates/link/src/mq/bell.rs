@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_a_ring_and_never_blocks() {
+    fn full_queue_counts_as_ring_and_never_blocks() {
         let belfry = belfry();
         let bell = belfry.bell().unwrap();
         let peers = [(); 3].map(|()| belfry.sender().unwrap());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rings_as_there_is_room_for_are_told_from_all_there_were() {
+    fn lost_rings_are_noticed_when_queue_is_full() {
         let belfry = belfry();
         let bell = belfry.bell().unwrap();
         assert!((1..=MAX_RINGS).contains(&bell.held()) && !readable(&bell));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_a_ring_all_the_same() {
+    fn ring_without_number_counts_as_ring() {
         let belfry = belfry();
         let (bell, peer) = (belfry.bell().unwrap(), belfry.sender().unwrap());
         net::send(&peer, b"", SEND).unwrap();

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_removed_meanwhile_is_made_anew() {
+    fn directory_removed_meanwhile_is_made_again() {
         let path = std::env::temp_dir().join(format!("toehold-removed-{}", std::process::id()));
         let name = |node: &str| MemberName {
             node: node.parse().unwrap(),

@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn of_two_connections_one_survives() {
+    fn one_of_two_simultaneous_connections_survives() {
         let a = standing(["a", "b"], true, None).judge(1);
         let b = standing(["b", "a"], true, None).judge(2);
         assert_eq!((a, b), (Verdict::Refuse(Refusal::Simultaneous), Verdict::Welcome));
     }
 
     #[test]
-    fn a_ghost_is_replaced_and_a_living_peer_is_not() {
+    fn dead_peer_is_replaced_and_living_peer_is_not() {
         assert_eq!(
             standing(["a", "b"], false, Some((1, true))).judge(2),
             Verdict::WelcomeInstead

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named_as_such_whatever_follows() {
+    fn message_of_another_version_returns_its_version() {
         let mut bytes = Message::Hello(introduction()).emit().to_vec();
         bytes[8..10].copy_from_slice(&99u16.to_ne_bytes());
         assert_eq!(Message::parse(&bytes), Err(Refusal::Version));

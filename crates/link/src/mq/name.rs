@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shards_of_a_node_have_names_that_no_node_has() {
+    fn shard_names_differ_from_all_node_names() {
         for text in ["web", "web#1", "web#15", "a.b-c_d#9"] {
             let name: MemberName = text.parse().unwrap();
             assert_eq!(name.to_string(), text);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn process_that_asks_for_all_slots_gets_its_quota() {
+    fn process_asking_for_all_slots_gets_its_quota() {
         assert_eq!(taken(QUOTAS, &[caller(OWN, 1)]), [64]);
         assert_eq!(taken(Quotas::NONE, &[caller(OWN, 1)]), [SLOTS]);
     }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_gets_half_unless_told_otherwise() {
+    fn another_user_gets_half_by_default() {
         let nodes: Vec<_> = (1..=SLOTS as u64).map(|process| caller(7, process)).collect();
         let all = |quotas| taken(quotas, &nodes).iter().sum::<usize>();
         assert_eq!(all(QUOTAS), SLOTS / 2);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_the_kernel_does_not_tell_apart_have_the_quota_of_their_user() {
+    fn indistinguishable_processes_share_quota_of_their_user() {
         let hidden = Caller {
             uid: OWN,
             process: None,

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_slots() {
+    fn slots_behave_like_a_set() {
         let mut slots = set(&[3, 511, 0, 64, 63]);
         slots.remove(3);
         slots.remove(3);

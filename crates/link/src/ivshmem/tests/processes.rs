@@ -17,7 +17,7 @@ impl Echo {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "ivshmem::tests::processes::echo_in_a_process",
+                "ivshmem::tests::processes::process_echoes_frames",
                 "--nocapture",
             ])
             .env(PATH, segment.path())
@@ -36,7 +36,7 @@ impl Drop for Echo {
 
 /// The other process of the test below, and no test of its own.
 #[test]
-fn echo_in_a_process() {
+fn process_echoes_frames() {
     let Ok(path) = std::env::var(PATH) else { return };
     let settings = IvshmemSettings {
         member: Some(1),

@@ -149,7 +149,7 @@ fn solicits(src: Ipv6Addr, target: Ipv6Addr, mac: Option<[u8; 6]>) -> Vec<u8> {
 }
 
 #[test]
-fn member_says_what_is_its_own() {
+fn member_may_claim_its_own_addresses() {
     for frame in [
         ipv4_frame(PEER, v4(1)),
         arp_frame(PEER, arp::Operation::Request, PEER, v4(1)),
@@ -164,7 +164,7 @@ fn member_says_what_is_its_own() {
 }
 
 #[test]
-fn address_of_nobody_is_claimed_as_on_any_link() {
+fn unassigned_address_may_be_claimed_by_any_member() {
     for frame in [
         ipv4_frame(PEER, v4(7)),
         ipv4_frame(PEER, Ipv4Addr::UNSPECIFIED),
@@ -185,7 +185,7 @@ fn address_of_nobody_is_claimed_as_on_any_link() {
 }
 
 #[test]
-fn member_that_claims_the_address_of_another_is_refused() {
+fn claim_of_another_members_ip_address_is_refused() {
     let other_local = link_local(OTHER);
     for (frame, address) in [
         (ipv4_frame(PEER, v4(2)), IpAddr::from(v4(2))),
@@ -210,7 +210,7 @@ fn member_that_claims_the_address_of_another_is_refused() {
 }
 
 #[test]
-fn member_that_has_the_hardware_address_of_another_is_refused() {
+fn frame_from_another_members_hardware_address_is_refused() {
     for frame in [
         ipv4_frame(OTHER, v4(1)),
         ipv4_frame(STRANGER, v4(1)),
@@ -226,7 +226,7 @@ fn member_that_has_the_hardware_address_of_another_is_refused() {
 }
 
 #[test]
-fn host_beyond_a_gateway_that_claims_the_address_of_a_member_is_refused() {
+fn claim_of_members_address_from_beyond_gateway_is_refused() {
     for (frame, claim) in [
         (ipv4_frame(STRANGER, v4(2)), claims_other(v4(2))),
         (
@@ -284,7 +284,7 @@ fn second_link_address_option_is_judged_too() {
 }
 
 #[test]
-fn address_belongs_to_the_first_member_that_has_it() {
+fn address_belongs_to_its_first_member() {
     let mut bindings = bindings();
     assert_eq!(bindings.insert(v4(2).into(), PEER), Some(OTHER));
     assert_eq!(bindings.insert(v4(2).into(), OTHER), None, "another shard of it");

@@ -15,7 +15,7 @@ fn received(node: &mut Mesh, most: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_shown_is_what_comes_next_and_stays() {
+fn frames_shown_ahead_are_received_next() {
     let fabric = Fabric::new();
     let mut nodes = fabric.nodes(3);
     for round in 0..20 {
@@ -45,7 +45,7 @@ fn what_is_shown_is_what_comes_next_and_stays() {
 
 /// Those that are lively are shown, though not in the order in which they come.
 #[test]
-fn of_many_peers_frames_are_shown_too() {
+fn frames_of_many_peers_are_shown_ahead() {
     let fabric = Fabric::new();
     let mut nodes = fabric.nodes(20);
     let (last, others) = nodes.split_last_mut().unwrap();

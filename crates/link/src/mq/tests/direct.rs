@@ -100,7 +100,7 @@ fn peers_with_direct_connections_have_a_bank_each_way() {
 }
 
 #[test]
-fn peers_of_which_one_has_no_direct_connections_exchange_frames_only() {
+fn peer_without_direct_connections_exchanges_frames_only() {
     let fabric = Fabric::new();
     let mut nodes = [join(&fabric, "node-0", 0), fabric.join("node-1", 1)];
     drive(&mut nodes, |nodes| nodes.iter().all(|node| node.connected() == 1));
@@ -116,7 +116,7 @@ fn peers_of_which_one_has_no_direct_connections_exchange_frames_only() {
 }
 
 #[test]
-fn node_opens_as_many_banks_as_there_may_be() {
+fn node_opens_banks_up_to_the_limit() {
     let fabric = Fabric::new();
     let mut nodes = [join(&fabric, "node-0", 0), join(&fabric, "node-1", 1)];
     let mut heard = [Heard::default(), Heard::default()];
@@ -142,7 +142,7 @@ fn node_opens_as_many_banks_as_there_may_be() {
 }
 
 #[test]
-fn peer_that_ends_has_parted() {
+fn ended_peer_has_parted() {
     let fabric = Fabric::new();
     let mut nodes = vec![join(&fabric, "node-0", 0), join(&fabric, "node-1", 1)];
     let mut heard = [Heard::default(), Heard::default()];

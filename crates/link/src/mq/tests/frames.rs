@@ -46,7 +46,7 @@ fn frames_of_every_length_arrive_as_they_were_sent() {
 
 /// Their Ethernet headers stay behind if they say what both nodes know.
 #[test]
-fn short_packets_arrive_with_the_ethernet_headers_they_were_sent_with() {
+fn short_packets_arrive_with_their_ethernet_headers() {
     const IPV4: [u8; 2] = [0x08, 0x00];
     const IPV6: [u8; 2] = [0x86, 0xdd];
     const VLAN: [u8; 2] = [0x81, 0x00];
@@ -85,7 +85,7 @@ fn short_packets_arrive_with_the_ethernet_headers_they_were_sent_with() {
 }
 
 #[test]
-fn a_message_of_64_bytes_takes_two_cache_lines() {
+fn message_of_64_bytes_takes_two_cache_lines() {
     let fabric = Fabric::new();
     let mut settings = fabric.settings("a", 0);
     settings.ring_capacity = 64 << 10;
@@ -161,7 +161,7 @@ fn bounds_of_frames_are_kept() {
 }
 
 #[test]
-fn group_frames_reach_everybody_and_unknown_addresses_nobody() {
+fn group_frames_reach_all_peers_and_unknown_addresses_none() {
     let fabric = Fabric::new();
     let mut nodes = fabric.nodes(4);
     for group in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
@@ -182,7 +182,7 @@ fn group_frames_reach_everybody_and_unknown_addresses_nobody() {
 }
 
 #[test]
-fn a_full_peer_holds_up_nobody_else() {
+fn full_peer_does_not_delay_other_peers() {
     let fabric = Fabric::new();
     let mut nodes = fabric.nodes(3);
     let mut sent = 0u32;
@@ -241,7 +241,7 @@ fn send_gather(node: &mut Mesh, to: [u8; 6], payload: Gather<'_>) -> Result<(), 
 }
 
 #[test]
-fn payload_is_referenced_where_it_lies_and_copied_where_it_cannot_be() {
+fn payload_is_copied_if_it_cannot_be_referenced() {
     let fabric = Fabric::new();
     let mut payload = shared_payload(16);
     let mut queue = ByteQueue::EMPTY;
@@ -318,7 +318,7 @@ fn payload_memory_can_be_attached_before_peers_come() {
 }
 
 #[test]
-fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
+fn fence_is_passed_when_peer_is_done_or_gone() {
     let fabric = Fabric::new();
     let mut payload = shared_payload(4);
     let [mut a, mut b] = with_payload(&fabric, &payload);
@@ -352,7 +352,7 @@ fn a_fence_is_passed_when_the_peer_is_done_or_gone() {
 use crate::{Fence, NeighborChange};
 
 #[test]
-fn frames_of_a_node_that_left_are_taken_before_it_counts_as_gone() {
+fn frames_of_departed_node_are_received_before_its_removal() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from(fabric.pair());
     assert_eq!(changes(&mut nodes[0]), [NeighborChange::Joined(mac(1))]);
@@ -373,7 +373,7 @@ fn frames_of_a_node_that_left_are_taken_before_it_counts_as_gone() {
 }
 
 #[test]
-fn a_restarted_node_waits_for_the_frames_of_its_former_life() {
+fn restarted_node_waits_for_frames_of_its_former_life() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from(fabric.pair());
     send(&mut nodes[1], 0, b"the last word").unwrap();

@@ -61,7 +61,7 @@ fn frames_for_no_member_go_to_the_gateway_alone() {
 }
 
 #[test]
-fn without_a_gateway_nobody_is_beyond() {
+fn unknown_address_without_gateway_is_unreachable() {
     let fabric = Fabric::new();
     let mut nodes = fabric.with_gateways(1);
     drop(nodes.pop());
@@ -77,7 +77,7 @@ fn without_a_gateway_nobody_is_beyond() {
 }
 
 #[test]
-fn a_gateway_speaks_for_who_is_beyond_and_for_no_member() {
+fn gateway_speaks_for_hosts_beyond_it_and_for_no_member() {
     let fabric = Fabric::new();
     let mut nodes = fabric.with_gateways(1);
     for to in [mac(0), [0xff; 6]] {
@@ -94,7 +94,7 @@ fn a_gateway_speaks_for_who_is_beyond_and_for_no_member() {
 }
 
 #[test]
-fn what_is_beyond_one_gateway_does_not_reach_another() {
+fn frames_from_beyond_one_gateway_do_not_reach_another() {
     let fabric = Fabric::new();
     let mut nodes = fabric.with_gateways(2);
     send(&mut nodes[0], BEYOND, b"abroad").unwrap();
@@ -111,7 +111,7 @@ fn what_is_beyond_one_gateway_does_not_reach_another() {
 
 /// Nodes 0 and 1, an uplink, and two ports of bridges.
 #[test]
-fn what_bridges_connect_reaches_what_other_bridges_do() {
+fn frames_cross_between_ports_of_bridges() {
     let fabric = Fabric::new();
     let mut nodes = fabric.with_gateways(1);
     for number in [3, 4] {
@@ -146,7 +146,7 @@ fn what_bridges_connect_reaches_what_other_bridges_do() {
 /// Payload that frames refer to is not lent to gateways on behalf of others: no gateway could say
 /// when it is free again.
 #[test]
-fn gateways_get_copies_of_what_is_for_others() {
+fn gateways_get_copies_of_payload() {
     let fabric = Fabric::new();
     let mut payload = shared_payload(4);
     let settings = MeshSettings {
@@ -208,7 +208,7 @@ fn lies(fabric: &Fabric, nodes: &mut Vec<Mesh>, sources: &[[u8; 6]]) -> (usize, 
 }
 
 #[test]
-fn a_gateway_that_speaks_for_members_is_not_heard() {
+fn frames_of_gateway_in_name_of_member_are_dropped() {
     let fabric = Fabric::new();
     let mut nodes = fabric.with_gateways(0);
     let sources = [mac(0), mac(1), [0xff; 6], mac(BEYOND), mac(9), mac(1)];
@@ -216,7 +216,7 @@ fn a_gateway_that_speaks_for_members_is_not_heard() {
 }
 
 #[test]
-fn a_gateway_that_leads_to_another_one_is_not_heard() {
+fn frames_of_gateway_for_another_gateway_are_dropped() {
     for kind in [Gateway::Uplink, Gateway::BridgePort] {
         let fabric = Fabric::new();
         let mut nodes = vec![fabric.leading(kind, "node-0", 0)];
@@ -225,7 +225,7 @@ fn a_gateway_that_leads_to_another_one_is_not_heard() {
 }
 
 #[test]
-fn a_shard_of_a_gateway_gets_the_segments_that_are_its_own() {
+fn shard_of_gateway_gets_its_own_segments() {
     let fabric = Fabric::new();
     let steering = |index| Steering {
         index,

@@ -113,7 +113,7 @@ fn hardware_address_of_another_member_is_refused() {
 
 /// A record says that a member has what another one has, which was there before.
 #[test]
-fn address_stays_with_the_member_that_had_it_first() {
+fn address_stays_with_its_first_member() {
     let fabric = Fabric::new();
     let mut nodes = nodes(&fabric, 2, &[("liar-9", 1)]);
     let mut liar = Liar::befriend(&fabric, &mut nodes, 9);
@@ -129,7 +129,7 @@ fn address_stays_with_the_member_that_had_it_first() {
 }
 
 #[test]
-fn driver_hears_which_address_is_whose_and_that_it_is_gone() {
+fn driver_hears_of_bound_and_unbound_addresses() {
     let fabric = Fabric::new();
     let mut nodes = nodes(&fabric, 2, &[]);
     let (mac, address) = (mac(1), IpAddr::from(address(1)));
@@ -157,7 +157,7 @@ fn driver_hears_which_address_is_whose_and_that_it_is_gone() {
 /// A member without addresses of its own may have spoken from an address that another one is given
 /// then.
 #[test]
-fn address_that_a_member_used_before_another_one_has_it_is_refused_then() {
+fn address_used_before_its_owner_joined_is_refused_afterwards() {
     let fabric = Fabric::new();
     let mut nodes = nodes(&fabric, 1, &[("liar-5", 5)]);
     let mut liar = Liar::befriend(&fabric, &mut nodes, 9);

@@ -56,7 +56,7 @@ fn nodes_find_each_other_in_any_order() {
 }
 
 #[test]
-fn memory_grows_with_the_peers_that_are_met_and_not_with_those_that_could_be() {
+fn memory_grows_with_connected_peers_only() {
     let fabric = Fabric::new();
     let join = |number: u8, max_peers| {
         let settings = MeshSettings {
@@ -99,7 +99,7 @@ fn memory_grows_with_the_peers_that_are_met_and_not_with_those_that_could_be() {
 }
 
 #[test]
-fn of_simultaneous_handshakes_exactly_one_goes_on() {
+fn one_of_simultaneous_handshakes_goes_on() {
     for _ in 0..20 {
         let fabric = Fabric::new();
         let (mut a, mut b) = (fabric.join("a", 0), fabric.join("b", 1));
@@ -157,7 +157,7 @@ fn settle_waits_for_a_node_on_another_thread() {
 }
 
 #[test]
-fn a_name_in_use_is_refused_and_a_dead_ones_socket_is_replaced() {
+fn name_in_use_is_refused_and_dead_socket_is_replaced() {
     let fabric = Fabric::new();
     let first = fabric.join("twin", 0);
     let taken = Mesh::join(&fabric.settings("twin", 1));
@@ -245,7 +245,7 @@ fn settings_out_of_range_are_named() {
 }
 
 #[test]
-fn a_hardware_address_belongs_to_one_node() {
+fn hardware_address_belongs_to_one_node() {
     let fabric = Fabric::new();
     let mut nodes = vec![fabric.join("a", 0), fabric.join("b", 1)];
     drive(&mut nodes, |nodes| {
@@ -275,7 +275,7 @@ fn a_hardware_address_belongs_to_one_node() {
 }
 
 #[test]
-fn a_node_with_all_its_peers_refuses_more() {
+fn node_with_all_its_peers_refuses_more() {
     let fabric = Fabric::new();
     let hub = Mesh::join(&MeshSettings {
         max_peers: 2,
@@ -301,7 +301,7 @@ fn a_node_with_all_its_peers_refuses_more() {
 }
 
 #[test]
-fn a_restarted_node_replaces_its_ghost() {
+fn restarted_node_replaces_its_former_life() {
     let fabric = Fabric::new();
     let mut nodes = vec![fabric.join("a", 0), fabric.join("b", 1)];
     drive(&mut nodes, |nodes| {
@@ -334,7 +334,7 @@ fn a_restarted_node_replaces_its_ghost() {
 }
 
 #[test]
-fn a_lost_connection_between_living_nodes_is_made_again() {
+fn lost_connection_between_living_nodes_is_made_again() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     for _ in 0..3 {
@@ -350,7 +350,7 @@ fn a_lost_connection_between_living_nodes_is_made_again() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_forgotten_after_a_while() {
+fn gone_node_is_forgotten_after_a_while() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from(fabric.pair());
     nodes.pop();
@@ -361,7 +361,7 @@ fn a_node_that_is_gone_is_forgotten_after_a_while() {
 }
 
 #[test]
-fn a_driver_hears_of_a_peer_cut_off_before_it_sleeps() {
+fn driver_hears_of_peer_cut_off_before_it_sleeps() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     let a = &mut nodes[0];

@@ -33,7 +33,7 @@ fn all_arrives(nodes: &mut [Mesh]) {
 }
 
 #[test]
-fn what_follows_from_the_records_is_made_anew() {
+fn mend_rebuilds_state_from_records() {
     for (seed, count) in [(1, 4), (2, 4), (3, 4), (4, 20), (5, 20)] {
         println!("seed {seed}");
         let mut random = random_from(seed);
@@ -82,7 +82,7 @@ fn what_follows_from_the_records_is_made_anew() {
 }
 
 #[test]
-fn a_peer_that_was_being_let_go_of_is_let_go_of() {
+fn mend_finishes_dismissal_of_peer() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     while nodes[0].next_change().is_some() {}
@@ -104,7 +104,7 @@ fn a_peer_that_was_being_let_go_of_is_let_go_of() {
 }
 
 #[test]
-fn all_shards_of_a_node_are_let_go_of_though_who_did_so_was_killed() {
+fn mend_dismisses_all_shards_after_killed_dismissal() {
     let fabric = Fabric::new();
     let mut meshes = fabric.sharded([1, 3]);
     let slot = meshes[0].port.state.live(1).unwrap();
@@ -160,7 +160,7 @@ fn run_and_kill(program: &mut Program, peer: &mut Mesh, random: &mut impl FnMut(
 }
 
 #[test]
-fn a_port_goes_on_wherever_a_program_was_killed_that_drove_it() {
+fn port_goes_on_after_kill_of_driver_at_any_point() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     let mut random = random_from(seed);

@@ -15,7 +15,7 @@ impl Echo {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "mq::tests::processes::echo_in_a_process",
+                "mq::tests::processes::process_echoes_frames",
                 "--nocapture",
             ])
             .env(FABRIC, fabric.path())
@@ -39,7 +39,7 @@ impl Drop for Echo {
 
 /// Not a test of its own: the other process of the tests below.
 #[test]
-fn echo_in_a_process() {
+fn process_echoes_frames() {
     let Ok(directory) = std::env::var(FABRIC) else {
         return;
     };
@@ -123,7 +123,7 @@ fn frames_cross_between_processes_and_a_killed_one_comes_back() {
 }
 
 #[test]
-fn a_stopped_process_blocks_nobody() {
+fn stopped_process_blocks_no_peer() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from([fabric.join("here", 0)]);
     let echo = Echo::start(&fabric);

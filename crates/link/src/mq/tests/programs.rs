@@ -173,7 +173,7 @@ fn echo(port: &mut Port) -> Vec<u8> {
 }
 
 #[test]
-fn processes_of_a_node_take_turns_and_the_death_of_one_ends_one_life() {
+fn processes_of_node_take_turns_and_one_death_ends_one_life() {
     let fabric = Fabric::new();
     let mut peer = fabric.join("peer", 1);
     let mut lives = Vec::new();

@@ -25,8 +25,8 @@ fn resident_kib() -> usize {
 }
 
 #[test]
-fn a_thousand_restarts_leak_nothing() {
-    if elsewhere("mq::tests::restarts::a_thousand_restarts_leak_nothing") {
+fn thousand_restarts_leak_nothing() {
+    if elsewhere("mq::tests::restarts::thousand_restarts_leak_nothing") {
         return;
     }
     let fabric = Fabric::new();
@@ -101,8 +101,8 @@ fn a_thousand_restarts_leak_nothing() {
 
 /// With no descriptors left a node accepts no peer, does not spin, and recovers.
 #[test]
-fn a_node_without_descriptors_recovers() {
-    if elsewhere("mq::tests::restarts::a_node_without_descriptors_recovers") {
+fn node_without_descriptors_recovers() {
+    if elsewhere("mq::tests::restarts::node_without_descriptors_recovers") {
         return;
     }
     let fabric = Fabric::new();

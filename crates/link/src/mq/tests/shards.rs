@@ -87,7 +87,7 @@ pub(super) fn frames(mesh: &mut Mesh) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn segments_reach_the_shard_they_belong_to_and_no_other() {
+fn segments_reach_their_shard_and_no_other() {
     for counts in [[1, 3], [3, 1], [2, 2], [4, 3]] {
         let fabric = Fabric::new();
         let mut meshes = fabric.sharded(counts);
@@ -137,7 +137,7 @@ fn datagrams_reach_the_shard_of_their_flow_and_no_other() {
 }
 
 #[test]
-fn what_is_of_no_flow_reaches_all_shards() {
+fn frames_without_flow_reach_all_shards() {
     let fabric = Fabric::new();
     let counts = [2, 3];
     let mut meshes = fabric.sharded(counts);
@@ -164,7 +164,7 @@ fn what_is_of_no_flow_reaches_all_shards() {
 }
 
 #[test]
-fn payload_is_kept_until_the_shard_that_reads_it_has() {
+fn payload_is_kept_until_its_shard_has_read_it() {
     let fabric = Fabric::new();
     let mut payload = shared_payload(4);
     let mut meshes = vec![
@@ -220,7 +220,7 @@ fn payload_is_kept_until_the_shard_that_reads_it_has() {
 }
 
 #[test]
-fn a_node_has_left_when_its_last_shard_has_and_its_frames_are_taken() {
+fn node_has_left_after_its_last_shard_and_frame() {
     let fabric = Fabric::new();
     let mut meshes = fabric.sharded([1, 3]);
     let mut shards = meshes.split_off(1);
@@ -243,7 +243,7 @@ fn a_node_has_left_when_its_last_shard_has_and_its_frames_are_taken() {
 }
 
 #[test]
-fn a_node_comes_back_with_another_number_of_shards() {
+fn node_comes_back_with_another_number_of_shards() {
     let fabric = Fabric::new();
     let mut before = 2;
     let mut meshes = fabric.sharded([1, before]);
@@ -275,7 +275,7 @@ fn a_node_comes_back_with_another_number_of_shards() {
 }
 
 #[test]
-fn shards_that_contradict_one_another_are_refused() {
+fn contradictory_shards_are_refused() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from(fabric.pair());
     let first = Liar::dial_as(&fabric, "node-0", 9, steering(0, 2));
@@ -303,7 +303,7 @@ fn shards_that_contradict_one_another_are_refused() {
 }
 
 #[test]
-fn a_shard_that_breaks_a_rule_is_cut_off_with_its_node() {
+fn offending_shard_is_cut_off_with_its_node() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from(fabric.pair());
     let mut liars: Vec<Liar> = (0..3)
@@ -327,7 +327,7 @@ fn a_shard_that_breaks_a_rule_is_cut_off_with_its_node() {
 }
 
 #[test]
-fn a_shard_that_never_comes_cannot_be_reached_and_nobody_waits_for_it() {
+fn missing_shard_is_unreachable_and_delays_no_peer() {
     let fabric = Fabric::new();
     let mut meshes = vec![fabric.join("node-0", 0)];
     meshes.push(fabric.shard("node-1", 1, steering(0, 2), 7));
@@ -350,7 +350,7 @@ fn a_shard_that_never_comes_cannot_be_reached_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn settings_of_shards_that_cannot_be_are_refused() {
+fn impossible_shard_settings_are_refused() {
     let fabric = Fabric::new();
     for (index, count) in [(1, 1), (0, 0), (2, 2), (16, 17), (0, 17)] {
         let settings = MeshSettings {

@@ -35,7 +35,7 @@ pub(super) fn sleep_on(node: &mut Mesh) {
 }
 
 #[test]
-fn an_idle_node_stays_asleep_and_a_frame_wakes_it() {
+fn idle_node_stays_asleep_until_a_frame_wakes_it() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     nodes.iter_mut().for_each(turn);
@@ -70,7 +70,7 @@ fn rings(node: &Mesh) -> PeerStateRings {
 }
 
 #[test]
-fn a_death_and_a_call_wake_a_sleeper() {
+fn death_and_call_wake_sleeping_node() {
     let fabric = Fabric::new();
     let mut nodes = Vec::from(fabric.pair());
     nodes.iter_mut().for_each(turn);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_peer_that_stops_reading_fills_its_own_ring_only() {
+fn peer_without_reads_fills_its_own_ring_only() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     let liar = Liar::befriend(&fabric, &mut nodes, 9);
@@ -90,7 +90,7 @@ fn rings_without_end_do_not_keep_a_node_from_its_work() {
 }
 
 #[test]
-fn a_doorbell_that_leads_nowhere_harms_its_owner_only() {
+fn unconnected_doorbell_harms_its_owner_only() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     let mut liar = Liar::dial(&fabric, "node-0", 9);

@@ -64,7 +64,7 @@ fn assert_refused(mut nodes: Vec<Mesh>, liar: &Liar, what: &str) {
 }
 
 #[test]
-fn directory_that_is_no_sealed_memory_is_refused() {
+fn unsealed_directory_is_refused() {
     let (pipe, _other) = std::io::pipe().unwrap();
     let len = rustix::fs::fstat(directory()).unwrap().st_size as u64;
     let like = |len, seals| {
@@ -151,7 +151,7 @@ fn messages_out_of_turn_are_refused() {
 }
 
 #[test]
-fn bells_that_are_none_are_refused() {
+fn wrong_descriptors_for_bells_are_refused() {
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
     let device = std::fs::File::options().read(true).write(true).open("/dev/null");
@@ -198,7 +198,7 @@ fn bells_that_are_none_are_refused() {
 
 /// As one of another user, or one that has no descriptors left.
 #[test]
-fn bank_with_a_peer_that_gives_no_bells_has_none() {
+fn bank_with_peer_without_bells_has_none() {
     let fabric = Fabric::new();
     let (mut nodes, liar) = befriend(&fabric);
     say(&liar, DirectMessage::Directory, &[directory()]);
@@ -234,7 +234,7 @@ fn nonsense_after_the_welcome_is_refused() {
 }
 
 #[test]
-fn peer_that_asks_for_banks_for_ever_is_refused() {
+fn endless_requests_for_banks_are_refused() {
     let fabric = Fabric::new();
     let (mut nodes, liar) = befriend(&fabric);
     say(&liar, DirectMessage::Directory, &[directory()]);

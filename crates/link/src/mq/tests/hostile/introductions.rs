@@ -17,7 +17,7 @@ fn hello_with(change: impl FnOnce(&mut Introduction), descriptors: &[BorrowedFd<
 }
 
 #[test]
-fn descriptors_that_are_no_section_are_refused() {
+fn wrong_descriptors_for_sections_are_refused() {
     let unchanged = |_: &mut Introduction| {};
     let (bell, _other) = UnixDatagram::pair().unwrap();
     let none = hello_with(unchanged, &[]);
@@ -165,7 +165,7 @@ fn process_over_its_quota_is_refused_and_a_later_node_is_not() {
 /// A node calls what it finds in the directory. A process that answers nothing has some calls, and
 /// others are called meanwhile.
 #[test]
-fn process_that_answers_no_calls_has_a_bounded_number_of_them() {
+fn unanswered_calls_of_process_are_bounded() {
     let fabric = Fabric::new();
     std::fs::create_dir(fabric.path()).unwrap();
     let silent: Vec<OwnedFd> = (0..100)
@@ -264,7 +264,7 @@ fn silent_callers_are_hung_up_on_and_do_not_keep_others_out() {
 }
 
 #[test]
-fn a_call_that_ends_anywhere_leaves_nothing() {
+fn call_cut_off_anywhere_leaves_nothing() {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
     for stage in 0..30 {
@@ -284,7 +284,7 @@ fn a_call_that_ends_anywhere_leaves_nothing() {
 }
 
 #[test]
-fn nothing_is_heard_of_refused_welcomes() {
+fn refused_welcome_adds_no_peer() {
     // A node dials every socket in the directory; this one answers nonsense.
     let fabric = Fabric::new();
     std::fs::create_dir(fabric.path()).unwrap();

@@ -34,7 +34,7 @@ fn assert_cut_off(reason: impl Fn(NodeName) -> Loss, lie: impl FnOnce(&mut Liar)
 }
 
 #[test]
-fn lies_in_a_records_header() {
+fn false_record_header_cuts_peer_off() {
     let ring = |corrupt: Corrupt| move |name| Loss::Ring(name, corrupt);
     assert_cut_off(ring(Corrupt::RecordKind), |liar| {
         liar.word(RECORDS, liar.header(100, 0))
@@ -62,7 +62,7 @@ fn lies_in_a_records_header() {
 }
 
 #[test]
-fn lies_in_the_consumers_position() {
+fn false_consumer_position_cuts_peer_off() {
     let ring = |corrupt: Corrupt| move |name| Loss::Ring(name, corrupt);
     assert_cut_off(ring(Corrupt::ConsumedAhead), |liar| liar.word(CONSUMED, 1 << 40));
     assert_cut_off(ring(Corrupt::ConsumedAhead), |liar| {
@@ -72,7 +72,7 @@ fn lies_in_the_consumers_position() {
 }
 
 #[test]
-fn lies_in_a_record() {
+fn false_record_cuts_peer_off() {
     let bad = |bad: BadRecord| move |name| Loss::Record(name, bad);
     assert_cut_off(bad(BadRecord::TooShort), |liar| liar.record(1, &[]));
     assert_cut_off(bad(BadRecord::TooShort), |liar| {
@@ -137,7 +137,7 @@ fn refer(references: u8, places: &[[u8; 16]], headers: usize) -> Result<usize, B
 }
 
 #[test]
-fn lies_in_references() {
+fn false_reference_cuts_peer_off() {
     const END: u64 = (1 << 20) + 4096;
     assert_eq!(refer(1, &[reference(4096, 1000)], 66), Ok(1066));
     assert_eq!(refer(2, &[reference(END - 1, 1), reference(4096, 5)], 66), Ok(72));
@@ -172,7 +172,7 @@ fn lies_in_references() {
 }
 
 #[test]
-fn a_frame_longer_than_any_is_no_frame() {
+fn overlong_frame_cuts_peer_off() {
     // A ring that is large enough for such a record.
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();
@@ -190,7 +190,7 @@ fn a_frame_longer_than_any_is_no_frame() {
 }
 
 #[test]
-fn any_record_at_all_is_a_frame_or_a_cut() {
+fn any_record_is_frame_or_cuts_peer_off() {
     let mut random = crate::random::Random::new(42);
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();

@@ -126,8 +126,8 @@ fn grow_silent(hub: &mut Mesh) {
 }
 
 #[test]
-fn a_fabric_has_five_hundred_and_twelve_nodes() {
-    if elsewhere("mq::tests::many::a_fabric_has_five_hundred_and_twelve_nodes") {
+fn fabric_has_512_nodes() {
+    if elsewhere("mq::tests::many::fabric_has_512_nodes") {
         return;
     }
     raise_descriptor_limit();
@@ -214,7 +214,7 @@ fn a_node_comes_back(star: &mut Star, number: usize) {
 }
 
 #[test]
-fn a_round_looks_at_lively_peers_and_a_few_others() {
+fn round_looks_at_active_peers_and_a_few_others() {
     let mut star = Star::new(41);
     (1..=40).for_each(|number| star.join(number));
     assert!(star.hub.connected() > FEW + 2 * LOOKS);
@@ -239,7 +239,7 @@ fn a_round_looks_at_lively_peers_and_a_few_others() {
 }
 
 #[test]
-fn who_rings_says_who_it_is_and_is_looked_at_in_the_next_round() {
+fn ringing_peer_is_looked_at_in_the_next_round() {
     let mut star = Star::new(41);
     (1..=40).for_each(|number| star.join(number));
     grow_silent(&mut star.hub);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_liar_found_by_any_handle_is_cut_off_by_the_membership() {
+fn offender_found_by_any_handle_is_cut_off_by_membership() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node-0", 0), 2);
     let mut honest = fabric.join("honest", 1);
@@ -43,7 +43,7 @@ fn a_liar_found_by_any_handle_is_cut_off_by_the_membership() {
 /// Programs outlive the process that connected their node, for a moment: the node is
 /// gone for its peers at once, whatever the programs still write.
 #[test]
-fn a_node_ends_with_its_membership() {
+fn node_ends_with_its_membership() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 2);
     let mut peer = [fabric.join("peer", 1)];
@@ -65,7 +65,7 @@ fn a_node_ends_with_its_membership() {
 /// Frames of a node that left are not waited for longer than the ring lasts, even if no process
 /// takes them.
 #[test]
-fn writing_on_after_the_end_ends_too() {
+fn frames_written_after_hang_up_are_bounded() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 1);
     let mut liar = Liar::dial(&fabric, "node", 9);

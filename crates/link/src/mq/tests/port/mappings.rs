@@ -4,7 +4,7 @@ use super::*;
 
 /// A peer joins honestly and changes its memory then. A process that attaches later cannot map it.
 #[test]
-fn peer_that_changes_its_memory_is_cut_off_and_others_are_mapped() {
+fn peer_with_changed_memory_is_cut_off_and_others_are_mapped() {
     for harm in [Liar::spoil_header, Liar::lengthen] {
         let fabric = Fabric::new();
         let mut node = Node::new(&fabric.settings("node-0", 0), 2);
@@ -45,7 +45,7 @@ fn peer_that_changes_its_memory_is_cut_off_and_others_are_mapped() {
 /// A process has no memory or no descriptors left for a peer: it goes on with all others, sleeps,
 /// and tries again later.
 #[test]
-fn peer_that_a_process_skips_keeps_it_from_nothing() {
+fn skipped_peer_does_not_disturb_process() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 2);
     let mut peers = [fabric.join("peer-1", 1), fabric.join("peer-2", 2)];
@@ -71,7 +71,7 @@ fn peer_that_a_process_skips_keeps_it_from_nothing() {
 }
 
 #[test]
-fn a_peer_that_is_not_mapped_is_left_to_others() {
+fn unmapped_peer_is_left_to_other_handles() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 2);
     let mut peers = [fabric.join("peer-1", 1), fabric.join("peer-2", 2)];

@@ -130,7 +130,7 @@ fn statistics(port: &Port) -> crate::mq::PeerStatistics {
 }
 
 #[test]
-fn any_handle_goes_on_where_another_stopped() {
+fn any_handle_continues_for_another() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 3);
     let mut peer = fabric.join("peer", 1);
@@ -176,7 +176,7 @@ fn any_handle_goes_on_where_another_stopped() {
 }
 
 #[test]
-fn what_one_handle_announces_another_takes_back() {
+fn sleep_announced_by_one_handle_is_ended_by_another() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 2);
     let mut peer = fabric.join("peer", 1);
@@ -249,7 +249,7 @@ fn payload_sent_by_one_handle_is_fenced_for_all() {
 }
 
 #[test]
-fn a_change_wakes_whoever_sleeps() {
+fn membership_change_wakes_sleeping_handle() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 2);
     assert!(node.ports[1].prepare_sleep());
@@ -271,7 +271,7 @@ fn a_change_wakes_whoever_sleeps() {
 }
 
 #[test]
-fn a_watch_sees_frames_without_the_port() {
+fn watch_sees_frames_without_the_port() {
     let fabric = Fabric::new();
     let mut node = Node::new(&fabric.settings("node", 0), 1);
     let mut peer = fabric.join("peer", 1);
@@ -313,7 +313,7 @@ fn a_watch_sees_frames_without_the_port() {
 }
 
 #[test]
-fn ports_of_other_settings_are_told_apart() {
+fn port_with_other_settings_returns_mismatch() {
     let fabric = Fabric::new();
     let node = Node::new(&fabric.settings("node", 0), 1);
     let config = fabric.settings("node", 0).port_config();

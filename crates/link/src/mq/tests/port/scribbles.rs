@@ -5,7 +5,7 @@ use super::*;
 /// A process that maps the region may write nonsense there, as it dies or by mistake. The node is
 /// lost then. But nothing panics, goes on for ever, or reaches outside of the rings.
 #[test]
-fn a_scribbled_state_is_survived() {
+fn corrupt_state_causes_no_panic() {
     let fabric = Fabric::new();
     let mut random = crate::random::Random::new(7);
     for round in 0..60_u64 {
