@@ -1,9 +1,10 @@
 //! Children that borrow their parent's memory: those of `vfork(2)`, and of `clone(2)` with CLONE_VM and CLONE_VFORK.
 //!
-//! Such a child runs in the memory of its parent, thread-local storage included, and the parent's thread waits until the
-//! child has become another program or has ended. Other threads of the parent go on. Only descriptors are the child's
-//! own: what it does with its numbers must not change the [table](crate::table), which is the parent's. So the
-//! changes are kept here, beside the table, until the parent's thread goes on.
+//! Such a child runs in the memory of its parent, thread-local storage included. The parent's thread waits
+//! until the child has become another program or has ended. Other threads of the parent go on. Only
+//! descriptors are the child's own. What it does with its descriptors must not change the
+//! [table](crate::table), which is the parent's. So the changes are kept here, beside the table, until the
+//! parent's thread goes on.
 //!
 //! Most calls of a child go on to the kernel as they are ([`is_inside`](crate::inside::is_inside)). The library sees
 //! those that read, write, close and copy descriptors, and those that become another program.

@@ -1,9 +1,9 @@
 //! Threads that are cancelled (`pthreads(7)`) in a call that waits, which ends, and the thread with it.
 //!
-//! libc unwinds the stack of a thread out of the system call that it is in. In the middle of this
-//! library that would leave locks locked, so threads that are inside are not cancelled. Instead
-//! they leave, and pass a point at which libc may cancel them. Whoever cancels a thread that
-//! sleeps here wakes it up, by the signal that libc has for that; so threads that sleep are known.
+//! libc unwinds the stack of a thread out of the system call that it is in. In the middle of this library
+//! that would leave locks locked, so threads that are inside are not cancelled. Instead they leave, and pass
+//! a point at which libc may cancel them. A thread that cancels a sleeping one wakes it up, by the signal
+//! that libc has for that; so sleeping threads are known.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -54,7 +54,7 @@ struct Sleepers {
     unknown: VecDeque<pthread_t>,
 }
 
-/// Those of this process; there are none until somebody asks.
+/// The sleepers of this process; null until the first use.
 static SLEEPERS: AtomicPtr<Mutex<Sleepers>> = AtomicPtr::new(core::ptr::null_mut());
 
 fn sleepers() -> MutexGuard<'static, Sleepers> {
@@ -64,7 +64,8 @@ fn sleepers() -> MutexGuard<'static, Sleepers> {
         list = match SLEEPERS.compare_exchange(list, made, AcqRel, Acquire) {
             Ok(_) => made,
             Err(others) => {
-                // SAFETY: nobody else knows of it.
+                // SAFETY: `made` comes from `Box::into_raw` above and was not published, so no other thread
+                // has it.
                 drop(unsafe { Box::from_raw(made) });
                 others
             }
@@ -99,7 +100,7 @@ thread_local! {
 pub(crate) fn be_known() {
     if ASKED.get().is_null() {
         let number = rustix::thread::gettid().as_raw_nonzero().get();
-        // SAFETY: it says who calls.
+        // SAFETY: `pthread_self` takes no pointer and returns the calling thread.
         let thread = unsafe { libc::pthread_self() };
         let mut sleepers = sleepers();
         let before = sleepers.unknown.iter().position(|unknown| *unknown == thread);
@@ -123,7 +124,7 @@ pub(crate) fn is_asked() -> bool {
     asked.is_some_and(|asked| asked.load(Relaxed)) && !DEAF.get()
 }
 
-/// The same, and it is not asked any more.
+/// Whether this thread is to leave, since it may have been cancelled. Clears the request.
 pub(crate) fn take_asked() -> bool {
     let is_asked = is_asked();
     // SAFETY: as above.

@@ -17,8 +17,8 @@ pub(crate) struct File {
 
 /// What kind of file it is.
 pub(crate) enum Kind {
-    /// A TCP socket of which it is not known yet who will have it. All calls are the kernel's,
-    /// as on a listener and an epoll, but for those that say otherwise.
+    /// A TCP socket before `connect` or `listen`. All calls are the kernel's, as on a listener and an epoll,
+    /// but for those that say otherwise.
     Fresh(Fresh),
     /// A connection of the node's.
     Stream(Stream),
@@ -42,7 +42,7 @@ impl Numbers {
         self.0.fetch_add(1, AcqRel);
     }
 
-    /// True: that was the last one.
+    /// Returns `true` if that was the last one.
     pub(crate) fn remove(&self) -> bool {
         self.0.fetch_sub(1, AcqRel) == 1
     }

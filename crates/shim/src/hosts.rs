@@ -1,8 +1,8 @@
 //! The names of nodes for programs that resolve names by themselves (c-ares in gRPC, Netty,
 //! hickory, eventlet): where those of hosts are, in `/etc/hosts`.
 //!
-//! Only who has looked how names are resolved here is such a program. All others have the file
-//! as it is: they may be about to change it.
+//! Only a program that has looked here how names are resolved is such a program. All others have the file as
+//! it is: they may be about to change it.
 
 use core::ffi::CStr;
 use core::fmt::Write as _;

@@ -1,9 +1,9 @@
-//! Connections and listeners that the program has from the one that this process ran before,
-//! or from its parent, by `exec`: their descriptors look like any other sockets.
+//! Connections and listeners that the program has by `exec` from the former program of this process, or from
+//! its parent. Their descriptors look like any other sockets.
 //!
-//! A connection's descriptor says which one it is; the engine knows. A listener's is the
-//! kernel's, beside which there is one that stands for the node's. What belongs together, the
-//! former program has left in the environment.
+//! A connection's descriptor says which one it is; the engine knows. A listener's descriptor is the kernel's;
+//! another descriptor beside it stands for the node's. The former program has left in the environment which
+//! two belong together.
 
 use core::ffi::c_int;
 use std::os::fd::AsRawFd;

@@ -1,9 +1,8 @@
 //! `libtoehold.so`: Toehold under programs that know nothing of it.
 //!
-//! Loaded before libc (`LD_PRELOAD`), it has functions of the same names as those of libc that
-//! have to do with sockets and descriptors. Connections within the fabric become the node's
-//! that TOEHOLD_NODE names, in the fabric that TOEHOLD_FABRIC names; everything else goes on to
-//! the kernel as it was.
+//! The library is loaded before libc (`LD_PRELOAD`). It has functions of the same names as those of libc that
+//! have to do with sockets and descriptors. TOEHOLD_NODE names the node, and TOEHOLD_FABRIC its fabric.
+//! Connections within the fabric become the node's. Everything else goes on to the kernel as it was.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -22,7 +21,7 @@
 //! *Architecture Invariant*: a program that runs without it runs with it. What cannot be done
 //! on a node is done in the kernel, and nothing is written to the program's terminal.
 
-// In tests libc's functions stay libc's, so that nobody calls ours.
+// In tests libc's functions stay libc's, so that no call reaches ours.
 #![cfg_attr(test, allow(dead_code))]
 
 mod answer;

@@ -1,6 +1,7 @@
-//! The lists of TCP sockets in `/proc/net/tcp` and `/proc/net/tcp6`, for programs of a node: the kernel's, and behind
-//! them the node's, in the kernel's form. Inodes are those of `/proc/PID/fd`, by which programs find out who has a
-//! socket. What stands for a connection is a Unix socket to the kernel, and is left out of `/proc/net/unix`.
+//! The lists of TCP sockets in `/proc/net/tcp` and `/proc/net/tcp6`, for programs of a node. They are the
+//! kernel's, and behind them the node's, in the kernel's form. Inodes are those of `/proc/PID/fd`, by which
+//! programs find out which process has a socket. The Unix socket that stands for a connection is left out of
+//! `/proc/net/unix`.
 
 use core::ffi::{CStr, c_int};
 use std::collections::HashSet;

@@ -1,11 +1,11 @@
 //! Whether memory that a program passes is there: the kernel would say EFAULT where the library
 //! would be ended by a signal.
 //!
-//! The kernel is asked by system calls that do nothing but touch an address. They take a tenth
-//! of a microsecond, so each thread remembers the pages that it has asked about last: what
-//! programs pass again and again lies on their stacks. Who unmaps such a page in between, and
-//! passes it nevertheless, ends by the signal. The bytes that are sent and received, which lie
-//! anywhere, are not asked about.
+//! The kernel is asked by system calls that do nothing but touch an address. They take a tenth of a
+//! microsecond, so each thread remembers the pages that it has asked about last. Arguments that programs pass
+//! again and again lie on their stacks. A program that unmaps such a page in between, and passes it
+//! nevertheless, ends by the signal. The bytes that are sent and received, which lie anywhere, are not asked
+//! about.
 
 use core::cell::Cell;
 use core::ffi::c_long;
@@ -21,7 +21,7 @@ const PAGE: usize = 1 << 12;
 /// Pages that a thread remembers.
 const KNOWN: usize = 8;
 
-/// Numbers of pages, the last one first. The first page of all is nobody's.
+/// Numbers of pages, the last one first. No program has the first page of all.
 type Known = Cell<[usize; KNOWN]>;
 
 thread_local! {
@@ -82,8 +82,8 @@ fn can_read(at: usize) -> bool {
     errno() != libc::EFAULT
 }
 
-/// Adds nothing to the first word of a page, at once, and wakes up whoever waits for a word that
-/// nobody waits for.
+/// Adds nothing to the first word of a page, at once. The system call also wakes the threads that wait for
+/// another word, of which there are none.
 fn can_write(at: usize) -> bool {
     static WORD: u32 = 0;
     const WAKE: c_long = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as c_long;
@@ -119,7 +119,7 @@ mod tests {
             assert!(is_readable(nothing, 0));
             assert!(!is_readable(both, usize::MAX));
         }
-        // SAFETY: the second page is nobody's any more, and no part of what follows.
+        // SAFETY: the second page is unmapped here alone, and no reference points into it.
         assert_eq!(unsafe { libc::munmap(both.add(PAGE).cast(), PAGE) }, 0);
         // SAFETY: the first page is still there.
         let last = unsafe { both.add(PAGE - 8) };

@@ -16,7 +16,7 @@ pub(crate) type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// What a child of `clone(2)` begins with.
 pub(crate) type Start = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// One of them, looked up when it is first called.
+/// A function of libc, looked up when it is first called.
 struct Next {
     name: &'static CStr,
     function: AtomicPtr<c_void>,

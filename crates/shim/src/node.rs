@@ -21,7 +21,7 @@ use crate::borrower::is_borrower;
 use crate::inside::Inside;
 use crate::{process, signals, stack, table};
 
-/// Who has a connection.
+/// Whether the node or the kernel has a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     Node,
@@ -118,7 +118,7 @@ fn why_missed() -> Reason {
 
 static PLACE: ArcSwapOption<Place> = ArcSwapOption::const_empty();
 static NODE: ArcSwapOption<Node> = ArcSwapOption::const_empty();
-/// The same, for signals' handlers: a thread's first look there takes no memory, and frees none.
+/// The node for signals' handlers: a thread's first look there takes no memory, and frees none.
 static LATEST: Slot<Node> = Slot::new();
 /// The process that has attached.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
@@ -191,14 +191,14 @@ fn look_up(fabric: &Fabric, name: &str) -> Result<Place, Reason> {
     })
 }
 
-/// The same as the engine at the other end of what keeps the node says it.
+/// The place of the node as its engine says it, over the descriptor that keeps the node.
 fn look_up_by_keeper(name: &str) -> Option<Place> {
     let mut engine = control::enter(keeper()?, name.parse().ok()?).ok()?;
     let record = engine.names(Some(name)).ok()?.into_iter().next()?;
     Some(Place { fabric: None, record })
 }
 
-/// The same at present: in another life the node may have other addresses, and the fabric
+/// The place of the node at present. In another life the node may have other addresses, and the fabric
 /// another directory.
 fn look_up_again(place: &Place) -> Result<Place, Reason> {
     let name = place.record.name.as_str();
@@ -270,7 +270,7 @@ pub(crate) fn hold() {
     }
 }
 
-/// Whether a program that this process becomes could attach, as who this process is by now.
+/// Whether a program that this process becomes could attach, as the user that this process has by now.
 pub(crate) fn can_be_reached() -> bool {
     if keeper().is_some() && crate::rights::survives(KEEPER.load(Relaxed)) {
         return true;
@@ -299,7 +299,7 @@ pub(crate) fn is_busy() -> bool {
 /// Before this process ends: none of its threads is in the middle of the node's stack when it
 /// does.
 pub(crate) fn leave() {
-    /// Nobody has the stack for so long who is not stopped.
+    /// No thread has the stack for so long unless it is stopped.
     const LONGEST: Duration = Duration::from_millis(100);
     // The other threads of the memory that it borrows go on.
     if is_borrower() {
@@ -418,7 +418,7 @@ fn most_descriptors() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Who has a connection to an address.
+/// Whether the node or the kernel has a connection to an address.
 pub(crate) fn route(to: SocketAddr) -> Route {
     let address = to.ip();
     let Some(place) = place() else {
@@ -446,7 +446,7 @@ fn is_own(place: &Place, address: IpAddr) -> bool {
     address == place.record.ipv4.addr() || address == place.record.ipv6.addr()
 }
 
-/// The same for an address of this host's or node's.
+/// Whether the node or the kernel has a connection to an address of this host or node.
 fn route_within(place: &Place, to: SocketAddr) -> Route {
     let listeners = with(|node| node.listeners_at(to).map_err(Errno::from));
     if listeners.is_ok_and(|listeners| listeners > 0) {

@@ -21,8 +21,9 @@ fn note() {
     OWN.store(rustix::process::getpid().as_raw_nonzero().get(), Relaxed);
 }
 
-/// Whether it is not a child that has been made by `clone`, shares the memory of its parent, and may have no
-/// thread-local storage that is libc's: nothing of this library is for it. Asks the kernel.
+/// Whether this process is the library's own, and not a child of `clone` that shares its parent's memory.
+/// Such a child may have no thread-local storage of libc's, so nothing of this library works there. Asks the
+/// kernel.
 pub(crate) fn is_own() -> bool {
     let own = OWN.load(Relaxed);
     own == 0 || own == rustix::process::getpid().as_raw_nonzero().get()
@@ -54,7 +55,7 @@ pub(crate) extern "C" fn forked() {
     dispatch::forked();
 }
 
-/// Forks by a system call of the program's own, of which nobody is told otherwise.
+/// Forks by a system call of the program's own, which libc does not report to the library.
 pub(crate) fn fork_by_number(fork: impl FnOnce() -> c_long) -> c_long {
     let child = fork_by_function(fork);
     if child == 0 {
@@ -63,7 +64,7 @@ pub(crate) fn fork_by_number(fork: impl FnOnce() -> c_long) -> c_long {
     child
 }
 
-/// The same of a child that begins elsewhere, where it calls [`forked`].
+/// Forks by a function whose child begins elsewhere, and calls [`forked`] there.
 pub(crate) fn fork_by_function<T: Copy + PartialEq + Default>(fork: impl FnOnce() -> T) -> T {
     forks();
     toehold_node::note_fork();

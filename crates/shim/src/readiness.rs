@@ -22,7 +22,7 @@ pub(crate) fn interest(events: u32) -> Interest {
 /// Other names of what is usually watched for.
 const SYNONYMS: c_int = libc::EPOLLRDNORM | libc::EPOLLWRNORM;
 
-/// Whether somebody wants to be told by one of the other names.
+/// Whether the program wants to be told by one of the other names.
 pub(crate) fn has_synonyms(events: u32) -> bool {
     events & SYNONYMS as u32 != 0
 }

@@ -1,6 +1,6 @@
-//! Connections that are handed to the kernel while they last: for programs that the library is
-//! not loaded into or that run as another user than the node, and for processes behind a filter
-//! of system calls, which the library would not get through. The engine carries their bytes from then on.
+//! Connections that are handed to the kernel while they last. They belong to programs that the library is not
+//! loaded into, or that run as another user than the node. Others belong to processes behind a filter of
+//! system calls, which the library would not get through. The engine carries their bytes from then on.
 
 use core::ffi::c_int;
 use std::ffi::OsStr;
@@ -50,8 +50,9 @@ pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
     table::get(number).is_none_or(|file| file.stream().is_none())
 }
 
-/// The program wants a signal when something happens to a descriptor (O_ASYNC), or has libc read and
-/// write it beside the program (`aio(7)`): the kernel does so for its own alone.
+/// Hands a connection or listener to the kernel. The program wants a signal when something happens to it
+/// (O_ASYNC). Or libc is to read and write it beside the program (`aio(7)`). The kernel does so for its own
+/// sockets alone.
 #[cold]
 pub(crate) fn to_kernel(number: c_int) {
     Found::listen(number);
@@ -62,8 +63,8 @@ pub(crate) fn to_kernel(number: c_int) {
     }
 }
 
-/// Leaves a listener to the kernel, to which the engine connects those who connect to the
-/// node's. Whether it can.
+/// Leaves a listener to the kernel. The engine connects the peers of the node's listener to it. Returns
+/// whether it can.
 fn forward(file: &File, listener: &Listener, number: c_int) -> bool {
     let Some(forwarded) = Forwarded::of(listener, number) else {
         return false;
@@ -78,8 +79,8 @@ fn forward(file: &File, listener: &Listener, number: c_int) -> bool {
     true
 }
 
-/// Whether a connection of the table's is the kernel's by now, if a call has found it to be
-/// nobody's. If so, the table knows afterwards.
+/// Whether a connection of the table's is the kernel's by now, after a call has found it without an owner. If
+/// so, the table knows afterwards.
 #[cold]
 pub(crate) fn settle(file: &File, number: c_int) -> bool {
     let Some(stream) = file.stream() else { return false };

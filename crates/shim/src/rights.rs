@@ -116,7 +116,7 @@ pub(crate) fn listeners() -> Option<CString> {
         matches!(file.kind, Kind::Listener(_)).then_some((number, file))
     });
     let listeners: Vec<_> = listeners.collect();
-    // Who could not take the node's from the list would keep it open for ever.
+    // A program that could not take the node's listener from the list would keep it open for ever.
     if listeners.is_empty() || !node::can_be_reached() {
         return None;
     }

@@ -1,17 +1,20 @@
 //! Signals, and the calls that they come into.
 //!
-//! The program's handlers run as if the library were the kernel: never in the middle of it,
-//! but at once when a call waits, which then ends with EINTR or goes on, as the handler was
-//! installed. So in the kernel's place of each handler there is one of the library's. If the
-//! thread is inside, that one blocks the signal, sends it to the thread once more, with all
-//! that the kernel says about it, and leaves; it comes again when the thread has left the
-//! library. So a handler that is for one signal only is not for the kernel to take away, but
-//! for the library, once it runs; and the kernel blocks the signal of every handler, which the
-//! library undoes for those that may be interrupted by it. A signal that ends the process by
-//! itself would do so in the middle of the node's stack, which is lost then for all programs of
-//! the node. So there is one of the library's handlers in its place, too, which lets the threads
-//! leave first. Signals that a thread causes itself, as by an access to no
-//! memory, are not touched.
+//! The program's handlers run as if the library were the kernel. They never run in the middle of the library.
+//! They run at once when a call waits, which then ends with EINTR or goes on, as the handler was installed.
+//!
+//! So in the kernel's place of each handler there is one of the library's. If the thread is inside, that
+//! handler blocks the signal. It sends the signal to the thread once more, with all that the kernel says
+//! about it. The signal comes again when the thread has left the library.
+//!
+//! The library, and not the kernel, takes away a handler that is for one signal only, once it runs. The
+//! kernel blocks the signal of every handler; the library undoes that for handlers that may be interrupted by
+//! their own signal.
+//!
+//! A signal that ends the process by itself would do so in the middle of the node's stack. The stack is lost
+//! then for all programs of the node. So there is one of the library's handlers in its place, too, which lets
+//! the threads leave first. Signals that a thread causes itself, as by an access to no memory, are not
+//! touched.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -142,7 +145,7 @@ pub(crate) fn restarts() -> bool {
     ENDS.with(|ends| !ends.get())
 }
 
-/// Signals that are the thread's own doing, or that nobody handles.
+/// Signals that the thread causes itself, or that no handler can catch.
 fn is_left_alone(signal: c_int) -> bool {
     let alone = [
         libc::SIGSEGV,
@@ -184,7 +187,7 @@ pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: 
         _ => {}
     }
     let nests = installed.nests.load(Relaxed).then_some(signal);
-    // Whoever makes calls with that one blocked would be ended.
+    // A thread that makes calls with that one blocked would be ended.
     let calls = dispatch::is_on().then_some(libc::SIGSYS);
     let open = nests.into_iter().chain(calls);
     let open = open.fold(0, |open, signal| open | 1 << (signal - 1));
@@ -252,7 +255,7 @@ fn is_guarded(signal: c_int) -> bool {
     GUARDED.load(Relaxed) && ENDING.contains(&signal)
 }
 
-/// Handles a signal, if nobody does, or ignores it.
+/// Handles a signal that has no handler and is not ignored.
 fn guard_from(signal: c_int) {
     let mut present = action(SIG_DFL);
     // SAFETY: no action, and room for the present one.

@@ -1,5 +1,5 @@
-//! Room on the stack. Attaching to a node takes more of it than the threads of some programs
-//! have, and more than there is on the stacks that others switch between.
+//! Room on the stack. Attaching to a node takes more of it than the threads of some programs have. It also
+//! takes more than the stacks between which other programs switch.
 
 use std::cell::Cell;
 
@@ -23,7 +23,7 @@ pub(crate) fn with_room<T: Send>(act: impl FnOnce() -> Option<T> + Send) -> Opti
     }
 }
 
-/// Does it in a frame of its own: whoever only sees to where it is done has no room for it.
+/// Does it in a frame of its own. The caller only chooses the place, and has no room for it.
 #[inline(never)]
 fn apart<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     contained(|| Ok(act())).ok().flatten()

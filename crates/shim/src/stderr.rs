@@ -1,6 +1,6 @@
-//! The one line that a process writes which cannot attach to its node, on the standard error output that the
-//! program began with, and nowhere else: the program may have closed it, and given its number to something
-//! that is nobody's to write to.
+//! The one line that a process writes if it cannot attach to its node. It goes to the standard error output
+//! that the program began with, and nowhere else. The program may have closed it, and given its number to a
+//! file that the library must not write to.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -28,8 +28,8 @@ fn present() -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Whether it still is that file, and people or a log may be behind it: not a connection of a server that was
-/// started for it.
+/// Whether it still is that file, and people or a log may be behind it. It is not a connection of a server
+/// that was started for it.
 fn is_for_people() -> bool {
     let stderr = table::borrow(&NUMBER);
     let is_same = AT_FIRST
@@ -57,7 +57,7 @@ pub(crate) fn say(line: &str) {
     };
     let mut state = [PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::OUT)];
     let is_told = poll(&mut state, Some(&now)).is_ok();
-    // A pipe that nobody reads would end the program.
+    // A pipe without a reader would end the program.
     if is_told && state[0].revents() == PollFlags::OUT {
         let _ = rustix::io::write(stderr, line.as_bytes());
     }

@@ -1,8 +1,8 @@
 //! What the program's descriptors are that are not, or not only, the kernel's.
 //!
-//! A *file* is what the kernel calls an open file description: `dup` gives it another number,
-//! and it ends with the last of its numbers and of the calls that use it. Whoever has a
-//! number looks here first, so that one byte a number says whether there is anything.
+//! A *file* is what the kernel calls an open file description. `dup` gives it another fd. It ends with the
+//! last of its fds and of the calls that use it. Every call looks here first, so that one byte for each fd
+//! says whether there is a file.
 
 use core::ffi::c_int;
 use core::mem::ManuallyDrop;
@@ -222,7 +222,7 @@ pub(crate) fn borrow(number: &c_int) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
-/// A number that nobody else closes.
+/// Takes ownership of an fd that no other code closes.
 pub(crate) fn adopt(number: c_int) -> OwnedFd {
     // SAFETY: the caller has just got it from the kernel.
     unsafe { OwnedFd::from_raw_fd(number) }

@@ -1,9 +1,9 @@
 //! The unwinder, loaded by the first panic.
 //!
-//! libgcc_s is for panics only, and most programs have it from nowhere else: to load it takes a fifth
-//! of the time in which a small program starts and ends. So these functions stand in for its own
-//! inside this library, hidden from all others, and go on there. An unwinder of this library's own
-//! would not do: cancelled threads unwind the stack with libgcc_s, whose state only it understands.
+//! libgcc_s is for panics only, and most programs have it from nowhere else. Loading it takes a fifth of the
+//! time in which a small program starts and ends. So these functions stand in for its own inside this
+//! library, hidden from all others, and go on there. An unwinder of this library's own would not do.
+//! Cancelled threads unwind the stack with libgcc_s, whose state only it understands.
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_void};
@@ -39,15 +39,15 @@ extern "C" fn find(number: usize) -> *mut c_void {
         }
     };
     if found.is_null() {
-        // There is nobody who could unwind.
+        // There is no unwinder.
         std::process::abort();
     }
     FOUND[number].store(found, Relaxed);
     found
 }
 
-// Each goes on with all that it was called with, and as if it had never been there: the functions
-// behind look at who has called them.
+// Each goes on with all that it was called with, and as if it had never been there: libgcc_s looks at its
+// callers.
 global_asm!(
     ".macro unwind_with name, number",
     ".hidden \\name",

@@ -1,7 +1,7 @@
 //! What the library does with each system call of x86-64, and with each function of libc that it stands in for.
 //!
-//! The table is data for tests: docs/socket-calls.md is made from it, and a number of the kernel's that is in neither
-//! of its lists fails a test.
+//! The table is data for tests: docs/socket-calls.md is made from it. A test fails for a call of the kernel
+//! that is in neither of its lists.
 
 mod table;
 

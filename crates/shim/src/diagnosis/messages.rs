@@ -1,5 +1,5 @@
-//! Questions and answers of `sock_diag(7)`, as bytes: `struct inet_diag_req_v2`, `struct inet_diag_msg`, and the filters
-//! that the kernel runs for whoever asks (`linux/inet_diag.h`).
+//! Questions and answers of `sock_diag(7)`, as bytes: `struct inet_diag_req_v2`, `struct inet_diag_msg`, and
+//! the filters that the kernel runs for the asking program (`linux/inet_diag.h`).
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};

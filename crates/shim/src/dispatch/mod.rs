@@ -1,17 +1,19 @@
 //! System calls that the program makes by instructions of its own, past libc.
 //!
-//! A program that makes its sockets through libc and waits for them past it would wait for what
-//! the kernel knows nothing of. So, if there seems to be such an instruction in the program's own code, the
-//! kernel is asked to send a signal for each call that is made there (*Syscall User Dispatch*,
-//! Linux 5.11), and the library does what `syscall(2)` does in its place, or lets the call be made
-//! where it stands. That is for all that lies up to the program's end: libc and all other libraries are above
-//! it, and what they call goes on as fast as it did, but for the thirtieth part of a microsecond.
+//! A program may make its sockets through libc and wait for them past it. It would then wait for descriptors
+//! of which the kernel knows nothing. So the library looks for system call instructions in the program's own
+//! code. If there seem to be any, it asks the kernel for a signal at each call made there (*Syscall User
+//! Dispatch*, Linux 5.11). It then does what `syscall(2)` does in its place, or lets the call be made where
+//! it stands.
 //!
-//! It is not for Go: a signal comes on the stack that the call is made on, and those of Go's
-//! routines have no room for it. Go makes all of its calls itself, so that what it has is the kernel's alone.
+//! Calls are dispatched from all addresses up to the program's end. libc and all other libraries lie above
+//! it. Their calls cost only a thirtieth of a microsecond more.
 //!
-//! Each thread asks for itself, when it begins; those that have begun before the library has looked
-//! at the program are told to by a signal.
+//! Go programs are left alone. A signal comes on the stack that the call is made on, and the stacks of Go's
+//! routines have no room for it. Go makes all of its calls itself, so all its sockets are the kernel's.
+//!
+//! Each thread asks for itself when it begins. A signal tells the threads that began before the library
+//! looked at the program.
 
 mod action;
 mod stubs;
@@ -67,8 +69,8 @@ pub(crate) fn is_on() -> bool {
     has_signal() && !start::has_renounced()
 }
 
-/// Whether the library has the signal by which they are, as threads that began to have theirs dispatched go
-/// on to, whatever the process has renounced since.
+/// Whether the library has the signal by which calls are dispatched. Threads that began with dispatch keep
+/// it, whatever the process has renounced since.
 #[inline]
 pub(crate) fn has_signal() -> bool {
     END.get().is_some()
@@ -82,8 +84,8 @@ pub(crate) fn look() {
     }
 }
 
-/// Before the program has another thread: one that never tells libc of its sockets waits for them in one,
-/// and who has none yet need not be told.
+/// Called before the program gets another thread. A thread that never tells libc of its sockets waits for
+/// them in that thread. A process without sockets need not be told.
 #[inline]
 pub(crate) fn look_before_thread() {
     if !THREADED.load(Relaxed) && start::is_wanted() && !THREADED.swap(true, Relaxed) {
@@ -135,7 +137,7 @@ fn begin(most: usize) -> bool {
     true
 }
 
-/// In a child, where nobody looks who did in its parent.
+/// Called in a child. The parent's thread that was looking does not look in the child.
 pub(crate) fn forked() {
     if !LOOKS.get() {
         let _ = KNOWN.compare_exchange(LOOKING, UNKNOWN, Relaxed, Relaxed);
@@ -143,7 +145,7 @@ pub(crate) fn forked() {
     join();
 }
 
-/// Whether a program's own calls can be dispatched, and nobody else's with them.
+/// Whether a program's own calls can be dispatched, and no calls of libraries with them.
 fn is_concerned(image: &Image) -> bool {
     let others = [
         trap::trap as *const () as usize,
@@ -172,7 +174,7 @@ pub(crate) fn join() {
 }
 
 fn ask(end: usize) -> bool {
-    // The kernel ends whoever has it blocked.
+    // The kernel ends a process that has the signal blocked.
     signals::unblock_calls();
     // SAFETY: plain numbers, and no place that says whether to.
     unsafe { next::prctl(SET, ON, end as c_ulong, (TOP - end) as c_ulong, 0) == 0 }
@@ -204,7 +206,7 @@ pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc:
     })
 }
 
-/// The same of signals a bit each.
+/// Clears the signal of dispatched calls in an old mask, which has a bit for each signal.
 pub(crate) fn still_open_of(signals: c_int) -> c_int {
     match has_signal() {
         true => signals & !(1 << (libc::SIGSYS - 1)),

@@ -31,7 +31,7 @@ pub(crate) const fn still_open(_: core::ffi::c_int, _: *const libc::sigset_t) ->
     None
 }
 
-/// The same of signals a bit each.
+/// Leaves a mask with a bit for each signal as it is.
 pub(crate) const fn still_open_of(signals: core::ffi::c_int) -> core::ffi::c_int {
     signals
 }

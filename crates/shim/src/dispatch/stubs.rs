@@ -1,9 +1,9 @@
-//! Calls that have to be made where they stand: those that make threads, give the stack back that a
-//! signal came on, or change what a signal's handler is left with. And all that do not concern the library.
+//! Calls that have to be made where they stand. Some make threads, give back the stack that a signal came on,
+//! or change the state that a signal's handler returns to. The others do not concern the library.
 //!
-//! They are made by an instruction that is not dispatched, with every register as the program has set
-//! it, and the program goes on where it would have: the kernel destroys one register, by which
-//! to go back. So there is such an instruction for each of the program's.
+//! Such a call is made by an instruction that is not dispatched, with every register as the program has set
+//! it. The program then goes on where it would have. The kernel destroys one register, which would be needed
+//! for the way back. So there is one such instruction for each of the program's.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

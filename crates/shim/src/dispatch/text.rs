@@ -14,7 +14,7 @@ const SET_EAX: u8 = 0xb8;
 /// So many bytes before a call its number is set, at most.
 const BEFORE: usize = 48;
 
-/// The same if the call is all that the function is for.
+/// As many bytes before a call its number is set, at most, if the function does nothing but the call.
 const CLOSE: usize = 24;
 
 /// What moves to RAX from there, behind a byte for 64 bits and before one for the operands.
@@ -50,7 +50,7 @@ const OF_NETWORKS: [c_long; 21] = [
 const CLEAR_EAX: &[u8] = &[0x31, 0xc0];
 const CLOSEST: usize = 16;
 
-/// Who has written the notes of Go's linker.
+/// The name of the linker that writes Go's notes.
 const GO: &[u8] = b"Go\0\0";
 
 const PAGE: usize = 1 << 12;
@@ -120,8 +120,8 @@ impl Image {
     }
 }
 
-/// Whether what looks like an instruction is part of another one's distance or constant: these are numbers of
-/// four bytes, and most are no large ones.
+/// Whether bytes that look like an instruction belong to another one's distance or constant. These are
+/// numbers of four bytes, and most of them are small.
 fn is_part(after: &[u8]) -> bool {
     matches!(after, [0, ..] | [_, 0 | 0xff, ..])
 }

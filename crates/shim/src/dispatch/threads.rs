@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// How many have answered.
 static ANSWERS: AtomicU32 = AtomicU32::new(0);
 
-/// The library's signal, as nobody else would send it.
+/// The library's signal, with a value that no other sender uses.
 #[repr(C)]
 struct Asking {
     signal: c_int,

@@ -34,7 +34,7 @@ pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut
     let before = errno();
     let result = match number {
         _ if is_own => None,
-        // Who returns from a handler has the context's mask.
+        // The return from a handler restores the context's mask.
         libc::SYS_rt_sigprocmask => mask(&mut context.uc_sigmask, arguments),
         // SAFETY: as the program passed it.
         _ => unsafe { serve(number, arguments) }

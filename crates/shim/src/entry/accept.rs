@@ -225,7 +225,7 @@ unsafe fn accept_from(
             count(Counter::AcceptedByKernel, accepted.is_ok().into());
             return accepted.map(Some);
         }
-        // Without a number for it, nobody waits for a connection.
+        // A call without a free fd waits for no connection.
         drop(Place::like(fd)?);
         let left = patience.left(fd)?;
         match wait::until_acceptable(listener, fd, left) {

@@ -76,11 +76,11 @@ macro_rules! requests {
 requests! {
     /// `aio_read(3)`.
     aio_read,
-    /// The same, by another name.
+    /// `aio_read64(3)`.
     aio_read64,
     /// `aio_write(3)`.
     aio_write,
-    /// The same, by another name.
+    /// `aio_write64(3)`.
     aio_write64,
 }
 
@@ -113,6 +113,6 @@ macro_rules! lists {
 lists! {
     /// `lio_listio(3)`.
     lio_listio,
-    /// The same, by another name.
+    /// `lio_listio64(3)`.
     lio_listio64,
 }

@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
         return unsafe { next::close(fd) };
     }
     if table::is_own(fd) {
-        // Who closes all that it finds in /proc/self/fd complains of what cannot be closed.
+        // A program that closes all fds in /proc/self/fd complains of an fd that cannot be closed.
         return 0;
     }
     let _inside = Inside::enter();
@@ -43,8 +43,8 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
     unsafe { next::close(fd) }
 }
 
-/// The number is about to be closed, or to be something else's. What it was is to be dropped after that: whoever
-/// closes the last number of all processes finds that nobody has it any more.
+/// Forgets an fd that is about to be closed, or to refer to another file. The caller drops the former file
+/// after that. The process that closes the last fd of all then finds that no other process has it.
 #[must_use]
 pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
     let (file, last) = table::take(number)?;
@@ -272,7 +272,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
     let flag = libc::O_NONBLOCK as c_ulong;
     let listener = file.as_ref().and_then(|file| file.listener_mode());
     let told = match (command, mode, listener) {
-        // What the kernel has there instead is one that nobody reads.
+        // The kernel's socket there is one that no program reads.
         (libc::F_SETFL, Some(_), _) => argument & !flag,
         (libc::F_SETFL, None, Some(listener)) => listener.told(argument as c_int) as c_ulong,
         _ => argument,

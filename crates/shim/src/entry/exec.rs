@@ -44,7 +44,7 @@ pub(crate) fn remember() {
             if name != PRELOAD {
                 return Some(value);
             }
-            // What else was loaded is not for who has cleared it away.
+            // A program that has cleared its environment has cleared the other preloaded libraries for good.
             CString::new(library_of(value.to_bytes())?).ok()
         })
     });
@@ -64,8 +64,9 @@ fn value_of(name: &CStr) -> Option<CString> {
     Some(unsafe { CStr::from_ptr(value) }.to_owned())
 }
 
-/// What is missing of a variable's: what it is in this process, or was before everything was
-/// cleared. Who takes the library alone out of the environment wants to be without it.
+/// The value of a variable that the new environment lacks. It is the value in this process, or the one before
+/// the whole environment was cleared. A program that takes the library alone out of the environment wants to
+/// be without it.
 fn missing(at: usize) -> Option<CString> {
     let value = value_of(NEEDED[at]);
     let is_cleared = || !NEEDED[1..].iter().any(|name| value_of(name).is_some());
@@ -157,8 +158,8 @@ pub(super) fn wants() -> bool {
     start::is_wanted() && !is_in_call()
 }
 
-/// The same of a call for which the kernel will find the program's name and environment where
-/// the program says that they are.
+/// Whether a program with this name and environment is to have the library. The kernel may not yet have read
+/// either, so both are checked first.
 ///
 /// # Safety
 ///
@@ -253,7 +254,7 @@ unsafe fn hand_over(program: *const c_char, given: &[c_int], environment: String
     rights::give_all(given);
 }
 
-/// The same of one that gets this process's environment.
+/// Hands over connections to a program that gets this process's environment.
 ///
 /// # Safety
 ///
@@ -263,7 +264,7 @@ pub(super) unsafe fn hand_over_all(program: *const c_char) {
     unsafe { hand_over(program, &[], environ) };
 }
 
-/// The same, and the environment for it.
+/// Hands over connections to a program, and completes the environment for it.
 ///
 /// # Safety
 ///

@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     }
 }
 
-/// The same by its name in the C standard.
+/// `_Exit(3)`, the name of `_exit(2)` in the C standard.
 ///
 /// # Safety
 ///

@@ -15,16 +15,16 @@ use crate::answer::{errno, outcome, set_errno};
 use crate::socket::Stream;
 use crate::{next, table, wait};
 
-/// Bytes that are copied at once, at most: as many as make a super-frame, and stay in the
-/// processor's own cache until they are copied again.
+/// The most bytes that are copied at once. They make a super-frame, and stay in the core's own cache until
+/// they are copied again.
 const PIECE: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `work` with room for so many bytes, [`PIECE`] at most: the thread's own, unless this
-/// is a signal's handler that has interrupted somebody who uses it.
+/// Calls `work` with room for `len` bytes, [`PIECE`] at most. The room is the thread's own, unless this is a
+/// signal's handler that has interrupted a user of it.
 fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     let len = len.min(PIECE);
     BUFFER.with(|buffer| match buffer.try_borrow_mut() {
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn sendfile64(
 
 /// # Safety
 ///
-/// `offset` is null, or points to a place that nobody else uses as long as the result is.
+/// `offset` is null, or points to a value that no other code uses as long as the result is used.
 unsafe fn place<'a>(offset: *mut off_t) -> Outcome<Option<&'a mut off_t>> {
     match offset.is_null() {
         true => Ok(None),
@@ -201,11 +201,11 @@ fn goes_on(from: c_int, here: off_t) -> bool {
     unsafe { libc::pread(from, (&raw mut byte).cast(), 1, here) == 1 }
 }
 
-/// What the kernel has of a file in its memory. While a connection waits for it, others that
-/// share the connection do, too: so nothing is waited for that is on a disk, or comes over a network.
+/// Reads the part of a file that the kernel has in its memory. While a connection waits for it, all users of
+/// the connection wait. So nothing is waited for that is on a disk, or comes over a network.
 ///
-/// The kernel writes through the caches. Where the peer's core is far, each store waits for its line
-/// there: then the bytes go to this core's own cache first, and from there past all of them.
+/// The kernel writes through the caches. If the peer's core is far, each store waits for its line there. The
+/// bytes then go to this core's own cache first, and from there past all caches.
 fn read_cached(
     from: c_int,
     here: off_t,
@@ -354,7 +354,7 @@ fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(from);
     let state = await_state(from, libc::POLLIN, at_once)?;
     if state & libc::POLLIN == 0 {
-        // Nobody writes to it any more, or nobody has done so yet.
+        // No process writes to the pipe any more, or none has done so yet.
         return if state == 0 { Err(Errno::AGAIN) } else { Ok(0) };
     }
     // A connection that has ended says so before anything is taken out of the pipe.
@@ -414,7 +414,7 @@ fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(to);
     match await_state(to, libc::POLLOUT, at_once)? {
         0 => return Err(Errno::AGAIN),
-        // Nobody reads it any more.
+        // No process reads the pipe any more.
         state if state & libc::POLLERR != 0 => return Err(Errno::PIPE),
         _ => {}
     }

@@ -219,7 +219,7 @@ pub(crate) unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, l
     read
 }
 
-/// `readlinkat(2)`: whoever has opened `/proc/self/fd` passes the number alone.
+/// `readlinkat(2)`. A program that has opened `/proc/self/fd` passes the number alone.
 ///
 /// # Safety
 ///
@@ -360,7 +360,7 @@ mod tests {
         ] {
             assert_eq!(number(path), None, "{path:?}");
         }
-        // SAFETY: null is nobody's path.
+        // SAFETY: the function reads no path behind a null pointer.
         assert_eq!(unsafe { number_in(core::ptr::null()) }, None);
     }
 }

@@ -160,7 +160,7 @@ mod tests {
         // SAFETY: an address of IPv4 is there.
         let at = unsafe { head.ifa_addr.cast::<libc::sockaddr_in>().read() };
         assert_eq!(u32::from_be(at.sin_addr.s_addr), u32::from(ip));
-        // SAFETY: nobody else has the list.
+        // SAFETY: `list` comes from `getifaddrs` above, and this test is its only user.
         unsafe { freeifaddrs(list) };
         let mut all = null_mut();
         // SAFETY: libc's list, before which there is one of the library's, and behind its first one another.

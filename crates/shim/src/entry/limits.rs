@@ -1,5 +1,5 @@
-//! Limits of a process's memory (`RLIMIT_AS`). The node's memory is mapped beside the program's own,
-//! so the kernel is told a higher limit than the program sets, who is told its own.
+//! Limits of a process's memory (`RLIMIT_AS`). The node's memory is mapped beside the program's own. So the
+//! kernel is told a higher limit than the program sets, and the program is told its own.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr::{null, null_mut};
@@ -10,8 +10,8 @@ use libc::{RLIM_INFINITY, pid_t, rlimit, rlimit64};
 use crate::memory::{is_readable, is_writable};
 use crate::{next, start};
 
-/// What the node's memory takes and that of its peers, in bytes of addresses: once for this
-/// process, and once for each of those before it that it is forked from.
+/// Bytes of addresses for the node's memory and that of its peers. They are counted once for this process,
+/// and once for each process that it descends from by fork.
 const BESIDE: u64 = 4 << 30;
 
 /// Limits of memory, the soft one and the hard one, in bytes; RLIM_INFINITY: none.
@@ -65,7 +65,7 @@ fn set(asked: [u64; 2], old: &mut rlimit64) -> c_int {
     let raised = asked.map(|limit| limit.saturating_add(BESIDE));
     // SAFETY: as before.
     let known = unsafe { next::prlimit64(0, libc::RLIMIT_AS, null(), old) } == 0;
-    // Who may not raise the hard limit leaves it.
+    // A process that may not raise the hard limit leaves it.
     let hard = if known { old.rlim_max } else { RLIM_INFINITY };
     let left = raised.map(|limit| limit.min(hard));
     for told in [raised, left] {

@@ -1,9 +1,9 @@
 //! `dlopen`: what a program loads later is on its node, too.
 //!
-//! Who loads a library with RTLD_DEEPBIND, as PHP loads its extensions, wants it to find its own
-//! functions before those of others, and it finds libc's before the ones that stand in for them.
-//! So the flag is left out. The system looks for the library in places that depend on who calls,
-//! so that the call goes on with the caller's return address.
+//! A program that loads a library with RTLD_DEEPBIND, as PHP loads its extensions, wants it to find its own
+//! functions before those of others. Such a library would find libc's functions before the ones that stand in
+//! for them. So the flag is left out. The system looks for the library in places that depend on the caller.
+//! So the call goes on with the caller's return address.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};

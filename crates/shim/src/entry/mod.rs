@@ -112,8 +112,9 @@ fn waiting<T>(mut act: impl FnMut() -> Outcome<T>) -> Outcome<T> {
     waiting_masked(None, |_| act())
 }
 
-/// The same with a mask of signals that is the call's own. The mask is told whether the call has found what it
-/// waits for.
+/// Does something inside of the library that may wait, with a mask of signals that is the call's own. Tells
+/// the mask whether the call has found what it waits for. Does it again if it ended only because the thread
+/// may have been cancelled.
 fn waiting_masked<T>(
     mask: Option<&sigset_t>,
     mut act: impl FnMut(&signals::Masked) -> Outcome<T>,
@@ -153,8 +154,8 @@ const TOUCHED_TO_SEND: usize = 1 << 20;
 /// be used, and then take no memory.
 const TOUCHED_TO_RECEIVE: usize = 4096;
 
-/// How much of a buffer is sent of which so many bytes are there: as much as the kernel copies at once, several times,
-/// or nothing.
+/// How many bytes of a buffer are sent if only the first `there` can be read. They are several times as many
+/// as the kernel copies at once, or none.
 #[cold]
 fn whole_pieces(there: usize) -> Outcome<size_t> {
     const PIECE: usize = 32 << 10;
@@ -187,7 +188,7 @@ unsafe fn room<'a>(buffer: *mut c_void, len: size_t) -> Outcome<IoSliceMut<'a>> 
     Ok(IoSliceMut::new(bytes))
 }
 
-/// The same for what it sends.
+/// The program's buffer, as far as one call sends it.
 ///
 /// # Safety
 ///
@@ -233,7 +234,7 @@ fn take_of(left: &mut usize, len: usize) -> usize {
     taken
 }
 
-/// The same for what it sends.
+/// The program's buffers, as far as one call sends them.
 ///
 /// # Safety
 ///
@@ -267,7 +268,7 @@ unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
 ///
 /// # Safety
 ///
-/// `place` is null, or points to room for one that nobody else uses as long as the result is.
+/// `place` is null, or points to room for one value that no other code uses as long as the result is used.
 unsafe fn wanted<'a, T>(place: *mut T) -> Outcome<&'a mut T> {
     if !is_writable(place, 1) {
         return Err(Errno::FAULT);

@@ -73,7 +73,7 @@ unsafe fn name_end(
 ) -> Outcome<c_int> {
     // SAFETY: the program passes a length, or none.
     unsafe { room_for_name(name, len) }?;
-    // Who has no room at all is told how long it is.
+    // A program without any room is told how long the name is.
     let mut nowhere = [0; LONGEST];
     let name = match name.is_null() {
         true => nowhere.as_mut_ptr().cast(),

@@ -23,7 +23,7 @@ fn was_sought(is_open: bool) -> bool {
 // A thread may be cancelled while it opens a file: what has to be dropped is not in that function.
 #[inline(never)]
 unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // Who only wants a place (O_PATH) does not read it.
+    // A program that only wants a place (O_PATH) does not read the file.
     if !was_sought(number >= 0) || flags & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY {
         return number;
     }
@@ -46,7 +46,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
     number
 }
 
-/// The same for a stream.
+/// A stream was opened, or not. Returns the stream that the program gets.
 ///
 /// # Safety
 ///
@@ -66,7 +66,7 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
         drop(hosts::instead_of(path));
         return stream;
     }
-    // SAFETY: nobody has the stream yet.
+    // SAFETY: `stream` is an open stream of libc's, and the program does not have it yet.
     let number = unsafe { libc::fileno(stream) };
     let instead = hosts::instead_of(path).or_else(|| listing::instead_of(number, path));
     // SAFETY: a C string.
@@ -75,13 +75,14 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
         return stream;
     };
     let number = file.into_raw_fd();
-    // SAFETY: a descriptor that is nobody else's; the mode is the program's.
+    // SAFETY: `number` was just taken out of its owner, so no other code closes it; `mode` is the program's C
+    // string, valid for this call.
     let instead = unsafe { next::fdopen(number, mode) };
     if instead.is_null() {
         drop(table::adopt(number));
         return stream;
     }
-    // SAFETY: nobody has the stream yet.
+    // SAFETY: `stream` is an open stream of libc's; the program does not have it yet, and gets another one.
     unsafe { next::fclose(stream) };
     instead
 }

@@ -83,7 +83,7 @@ fn refuses(kind: &Kind, level: c_int, name: c_int, value: &[u8]) -> Option<Errno
         return None;
     }
     match meaning(level, name, value) {
-        // Nobody would tell when what was sent is not needed any more, nor when it has left.
+        // No engine would report when the bytes sent are free again, nor when they have left.
         Ok(Meaning::ZeroCopy(false)) => return None,
         Err(Errno::INVAL) if asks_for_stamps(level, name, value) => return Some(Errno::INVAL),
         _ => {}
@@ -169,8 +169,7 @@ fn add_waiting(told: &mut [u8], waiting: u32) {
     }
 }
 
-/// What a connection is that a call has found to be nobody's, since the engine carries its bytes
-/// by now.
+/// The kind of a connection that a call has found without an owner. The engine carries its bytes by now.
 #[cold]
 fn carried(file: &File, number: c_int, errno: Option<Errno>) -> Option<Used> {
     let is_carried = errno == Some(Errno::BADF) && relay::settle(file, number);

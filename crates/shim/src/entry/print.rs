@@ -86,7 +86,7 @@ struct Text(*mut c_char);
 
 impl Drop for Text {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: `asprintf` has allocated the pointer, and this value is its only owner.
         unsafe { libc::free(self.0.cast()) };
     }
 }

@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     unsafe { next::unshare(flags) }
 }
 
-/// The same is about to be called.
+/// Called before `unshare(2)`.
 pub(super) fn before_unshare(flags: c_int) {
     prepare();
     if flags & libc::CLONE_FILES != 0 {

@@ -23,7 +23,7 @@ fn is_fork(flags: c_long, stack: c_long) -> bool {
     flags & c_long::from(libc::CLONE_VM) == 0 && stack == 0
 }
 
-/// The same of `clone3(2)`.
+/// Whether `clone3(2)` with these arguments makes another process that goes on where this one is.
 ///
 /// # Safety
 ///

@@ -19,7 +19,7 @@ unsafe fn address(name: *const c_char, family: c_int) -> Option<CString> {
         return None;
     }
     let _inside = Inside::enter();
-    // Who connects to what is found may do so past libc.
+    // The program may connect to the address past libc.
     dispatch::look();
     // SAFETY: the caller says so.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
@@ -65,7 +65,8 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     done
 }
 
-/// The name of what was found is the node's, and not its number, for who wants to know (AI_CANONNAME).
+/// Writes the node's name as the canonical name (AI_CANONNAME), if the program asked for it, instead of the
+/// address.
 ///
 /// # Safety
 ///

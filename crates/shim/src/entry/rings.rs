@@ -1,6 +1,7 @@
-//! Rings of io_uring(7), by which a program would call the kernel past this library, and wait at descriptors at
-//! which nothing ever comes. So there are none, as of a kernel that was built without: a program that asks for one
-//! has another way, since many kernels forbid them. `toehold run --io-uring allow` leaves them to the program.
+//! Rings of io_uring(7). With one, a program would call the kernel past this library, and wait at descriptors
+//! that nothing ever comes to. So there are no rings, as with a kernel that was built without them. A program
+//! that asks for one has another way, since many kernels forbid them. `toehold run --io-uring allow` leaves
+//! them to the program.
 //!
 //! liburing makes its system calls by instructions of its own. So its functions that make a ring are stood in for;
 //! they return an error's number below zero.

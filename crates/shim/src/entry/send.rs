@@ -14,7 +14,7 @@ use crate::memory::is_readable;
 use crate::socket::Stream;
 use crate::{diagnosis, next};
 
-/// Who writes to a connection that is over gets a signal, unless it said otherwise.
+/// A program that writes to an ended connection gets a signal, unless it said otherwise.
 #[inline]
 fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
     if sent == T::FAILED && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {

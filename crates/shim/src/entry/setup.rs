@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
     number
 }
 
-/// `bind(2)`. The kernel knows who has which port, those of the node's own address included.
+/// `bind(2)`. The kernel knows which socket has which port, those of the node's own address included.
 ///
 /// # Safety
 ///
@@ -138,7 +138,7 @@ unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Ou
     {
         let _ = rustix::net::sockopt::set_ip_freebind(&like, true);
     }
-    // Who listens is bound.
+    // A listening socket is bound.
     rustix::net::listen(&like, 0).map_err(|errno| Errno(errno.raw_os_error()))?;
     // SAFETY: as the program passed it.
     outcome(unsafe { next::bind(like.as_raw_fd(), to, len) })
@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let _inside = Inside::enter();
     match &file.kind {
         Kind::Listener(listener) => listener.set_backlog(backlog),
-        // Who says so will wait for connections, too.
+        // A program that calls `listen` will wait for connections, too.
         Kind::Found(_) => {
             Found::listen(fd);
         }
@@ -397,7 +397,7 @@ unsafe fn disconnect(
     }
 }
 
-/// Connects what a first attempt has failed of: who will have it is to be seen once more.
+/// Connects again after a first attempt failed. The node or the kernel may have the connection this time.
 fn connect_anew(
     stream: &Stream,
     (file, fd): (&File, c_int),
@@ -491,7 +491,7 @@ pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let shut = unsafe { next::shutdown(fd, how) };
     let file = table::get(fd).filter(|_| !is_inside());
     match file.as_ref().map(|file| (file, &file.kind)) {
-        // Who takes no more, does not listen.
+        // A listener that takes no more does not listen.
         Some((file, Kind::Listener(listener))) if shut == 0 && how != libc::SHUT_WR => {
             let _inside = Inside::enter();
             listener.end(file, fd);

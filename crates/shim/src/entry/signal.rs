@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t
     signals::install_simply(signal, handler, SA_RESETHAND | SA_NODEFER)
 }
 
-/// The same, as programs that ask for it are compiled.
+/// `__sysv_signal(2)`: `signal(2)` in programs that are compiled for System V.
 ///
 /// # Safety
 ///

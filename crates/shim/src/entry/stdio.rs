@@ -115,7 +115,7 @@ static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_
 
 /// # Safety
 ///
-/// It is one of libc's variables, which nobody uses meanwhile.
+/// `variable` is one of libc's variables, which no other code uses meanwhile.
 unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
     let own = &STANDARD[number as usize];
     // SAFETY: the caller says so.
@@ -127,7 +127,7 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
     // SAFETY: the mode is a C string.
     let stream = unsafe { fdopen(number, mode.as_ptr()) };
     if !stream.is_null() {
-        // SAFETY: both are streams, and nobody uses them yet, or any more.
+        // SAFETY: both are streams of libc's, and no other code uses them yet, or any more.
         unsafe { succeed(stream, former) };
         own.store(stream, Relaxed);
         // SAFETY: the caller says so.
@@ -139,7 +139,7 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
 ///
 /// # Safety
 ///
-/// Both are streams of libc's, which nobody else uses.
+/// Both are streams of libc's, which no other code uses.
 unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
     // SAFETY: the structure begins with its flags.
     let flags = unsafe { former.cast::<c_int>().read() };
@@ -235,8 +235,8 @@ unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mu
     reopen()
 }
 
-/// Makes one of the streams above one that libc can open again: it expects what is there for wide
-/// characters, which such a stream has not. That of another one, which is never closed, takes its place.
+/// Makes one of the streams above one that libc can open again. libc expects state for wide characters, which
+/// such a stream lacks. The state of another stream, which is never closed, takes its place.
 ///
 /// # Safety
 ///
@@ -252,7 +252,7 @@ unsafe fn make_plain(stream: *mut FILE, number: c_int) {
     let other = unsafe { next::fdopen(number, c"r".as_ptr()) };
     let instead = match other.is_null() {
         true => core::ptr::null_mut(),
-        // SAFETY: as above. It has no number any more, so that nobody reads or closes it.
+        // SAFETY: as above, and the stream has no fd any more, so no other code reads or closes it.
         false => unsafe {
             other.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(-1);
             wide(other).read()

@@ -1,5 +1,5 @@
-//! Functions with any number of arguments, of which Rust knows only how to call them: they begin
-//! in assembly, which puts the arguments where C's `va_list` says that they are.
+//! Functions with any number of arguments. Rust can only call such functions. So they begin in assembly,
+//! which puts the arguments where C's `va_list` says that they are.
 
 use core::ffi::c_char;
 

@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn waitid(
     unsafe { waited_for(info, |info| next::waitid(which, id, info, options)) }
 }
 
-/// The same where it is told of in `info`.
+/// Waits for a child by `wait`, which writes into `info`, and notes a child's end.
 ///
 /// # Safety
 ///

@@ -1,9 +1,10 @@
-//! Whether bytes that a program sends or wants to receive are there: the kernel says EFAULT where the library would
-//! end the program by a signal.
+//! Whether the bytes that a program sends or wants to receive can be accessed. The kernel says EFAULT where
+//! the library would end the program by a signal.
 //!
-//! To ask the kernel would cost each call a system call. So the library touches each page, by one instruction for
-//! reading and one for writing. If one of these two faults, the signal's handler has the touching end there; any other
-//! fault is the program's own, and goes to the handler that the program has installed, or ends the program.
+//! A question to the kernel would cost each call a system call. So the library touches each page, by one
+//! instruction for reading and one for writing. If one of these two faults, the signal's handler ends the
+//! touching there. Any other fault is the program's own. It goes to the handler that the program has
+//! installed, or ends the program.
 
 use core::arch::global_asm;
 use core::ffi::{c_int, c_void};

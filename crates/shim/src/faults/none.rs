@@ -1,5 +1,5 @@
-//! Whether bytes that a program sends or wants to receive are there: on this machine it is not asked, and a program
-//! that passes others ends by a signal.
+//! Whether the bytes that a program sends or wants to receive can be accessed. This machine has no such
+//! check: a program that passes other bytes ends by a signal.
 
 use core::ffi::c_int;
 

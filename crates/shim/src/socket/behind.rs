@@ -1,5 +1,5 @@
-//! Who is behind connections of the kernel's that the engine has made to this process's
-//! listeners, on behalf of the node's peers.
+//! The peers behind connections of the kernel's that the engine has made to this process's listeners, on
+//! behalf of the node's peers.
 
 use core::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -20,8 +20,8 @@ pub(crate) struct Behind {
 }
 
 impl Behind {
-    /// Has the engine connect those who connect to the node's listener to the kernel's beside
-    /// it. `None`: it cannot.
+    /// Has the engine connect the peers of the node's listener to the kernel's listener beside it. Returns
+    /// `None` if it cannot.
     pub(super) fn forward(
         listener: &TcpListener,
         domain: c_int,
@@ -50,8 +50,8 @@ impl Behind {
     }
 }
 
-/// The table of all listeners of this process and its children, for good: to give the memory
-/// back is a system call that a filter may not know.
+/// The table of all listeners of this process and its children. It is never freed: that would be a system
+/// call that a filter may not know.
 fn callers() -> Option<&'static Callers> {
     static CALLERS: OnceLock<Option<Callers>> = OnceLock::new();
     CALLERS.get_or_init(Callers::create).as_ref()

@@ -1,5 +1,5 @@
-//! The way back: a connection that the program is done with, or that has not come about,
-//! becomes a socket of the kernel's again, of which it is not known who will have it.
+//! The way back from the node to the kernel. A connection that has ended for the program, or that has not
+//! come about, becomes a socket of the kernel's again, before `connect` or `listen`.
 
 use core::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,9 +17,9 @@ use crate::file::{File, Kind};
 use crate::{next, node, table};
 
 impl Stream {
-    /// Ends the connection, of which the peer sees a reset if there is one, and puts a socket
-    /// of the kernel's in its place, at all of its numbers. `is_told`: the program is told of the reset, which it has
-    /// caused itself, by its next call.
+    /// Ends the connection, and puts a socket of the kernel's in its place, at all of its fds. The peer sees
+    /// a reset if there is one. `is_told`: the program's next call reports the reset, which the program has
+    /// caused itself.
     pub(crate) fn dissolve(&self, file: &File, number: c_int, is_told: bool) -> Outcome<Arc<File>> {
         let from = self.local().ok().filter(|_| self.is_bound());
         self.history.forget_peek();
@@ -69,8 +69,8 @@ impl Stream {
     }
 }
 
-/// Has a socket of the kernel's say ECONNRESET, as one says whose connection has been dissolved: it has one for a moment,
-/// with a listener at the kernel's loopback.
+/// Has a socket of the kernel's say ECONNRESET, as one does after a dissolved connection. It has such a
+/// connection for a moment, with a listener at the kernel's loopback.
 fn reset(socket: &OwnedFd, domain: c_int) -> Result<(), rustix::io::Errno> {
     let is_ipv6 = domain == libc::AF_INET6;
     let (family, host): (_, IpAddr) = match is_ipv6 && sockopt::ipv6_v6only(socket)? {
@@ -89,8 +89,8 @@ fn reset(socket: &OwnedFd, domain: c_int) -> Result<(), rustix::io::Errno> {
     undone
 }
 
-/// Binds a socket of the kernel's where the connection was bound to. Somebody else may have
-/// the port by now: then it leaves from anywhere.
+/// Binds a socket of the kernel's where the connection was bound to. Another socket may have the port by now:
+/// then it leaves from any port.
 fn bind(socket: &OwnedFd, domain: c_int, at: SocketAddr) -> bool {
     let mut bytes = [0_u8; 28];
     let mut len = bytes.len() as libc::socklen_t;

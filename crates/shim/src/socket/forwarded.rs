@@ -1,5 +1,5 @@
-//! Listeners of a process behind a filter of system calls, or whose owner wants signals: the
-//! kernel's, to which the engine connects all who connect to the node's.
+//! Listeners of a process behind a filter of system calls, or of one that wants signals. They are the
+//! kernel's; the engine connects all peers of the node's listener to them.
 
 use core::ffi::c_int;
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -9,11 +9,11 @@ use toehold_node::Forwarded as Which;
 use super::{Behind, Listener};
 use crate::{next, node, table};
 
-/// One of them. No call of its own goes to the node.
+/// A forwarded listener. No call of its own goes to the node.
 pub(crate) struct Forwarded {
     pub(crate) domain: c_int,
     pub(crate) behind: Behind,
-    /// As long as somebody has it, the node's listener is open.
+    /// As long as any process has it, the node's listener is open.
     holder: Option<OwnedFd>,
 }
 
@@ -35,7 +35,7 @@ impl Drop for Forwarded {
         if let Some(holder) = self.holder.take() {
             let number = holder.into_raw_fd();
             table::disown(number);
-            // SAFETY: nobody else has it.
+            // SAFETY: `number` was just taken out of `holder`, so this is its only close.
             unsafe { next::close(number) };
         }
     }

@@ -1,9 +1,9 @@
 //! Listeners that this process has from another one, which has not said what of the node's is
 //! beside them.
 //!
-//! As long as this process does not wait for one, it is the kernel's alone. A shell may have it
-//! only because nobody has closed it: had it one of the node's beside it, connections would come
-//! there that nobody takes.
+//! As long as this process does not wait for one, it is the kernel's alone. A shell may have one only because
+//! no program has closed it. With a listener of the node's beside it, connections would come there that no
+//! process takes.
 
 use core::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::file::{File, Kind};
 use crate::inside::Inside;
 use crate::table;
 
-/// One of them.
+/// An inherited listener of the kernel's.
 pub(crate) struct Found {
     /// How it was set by this process.
     pub(crate) fresh: Fresh,
@@ -38,8 +38,9 @@ impl Found {
         }
     }
 
-    /// This process is about to wait for what may be one of them, which is from then on a
-    /// listener of the node's, too, or none of the library's affairs. Whether it is one.
+    /// Called before this process waits for an fd that may be an inherited listener. Such a one becomes a
+    /// listener of the node's, too, or is none of the library's affairs. Returns whether it is a listener of
+    /// the node's.
     pub(crate) fn listen(number: c_int) -> bool {
         let is_found = |file: &File| matches!(file.kind, Kind::Found(_));
         table::get(number).is_some_and(|file| is_found(&file)) && listen(number)

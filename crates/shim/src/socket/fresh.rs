@@ -31,7 +31,7 @@ pub(crate) enum Pace {
     WithData,
 }
 
-/// A TCP socket of which it is not known yet who will have it.
+/// A TCP socket before `connect` or `listen`.
 pub(crate) struct Fresh {
     pub(crate) domain: c_int,
     pub(super) history: History,

@@ -1,4 +1,4 @@
-//! Listeners: of the kernel's for those who come from elsewhere, and of the node's.
+//! Listeners: each has one of the kernel's for peers from elsewhere, and one of the node's.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,10 +30,10 @@ pub(crate) struct Listener {
     pub(crate) mode: Mode,
     /// Another process was sent the kernel's.
     is_given: AtomicBool,
-    /// Who comes from the engine, which accepts the node's connections if nobody waits for
-    /// them there: the program may wait for the kernel's, past the library.
+    /// The peers that the engine connects to the kernel's listener. The engine accepts the node's connections
+    /// if no thread waits for them there. The program may wait for the kernel's listener, past the library.
     pub(crate) behind: Option<Behind>,
-    /// Who looks whether there is a connection of the kernel's, and takes it.
+    /// Held by the thread that looks for a connection of the kernel's, and takes it.
     taking: Mutex<()>,
 }
 
@@ -48,8 +48,8 @@ impl Listener {
         }
         let bound = node::with(|node| {
             let mut settings = fresh.settings(node)?;
-            // The kernel has said whose the port is. Whoever has its socket may listen at it:
-            // several processes, if one has bound it and they have it from that one.
+            // The kernel has said which user the port belongs to. A process that has its socket may listen at
+            // it. That can be several processes, if one has bound it and the others have it from that one.
             let _ = settings.apply(SocketOption::ReusePort(true));
             TcpListener::bind_beside_kernel(node, at, bounded(backlog), &settings).map_err(Errno::from)
         });
@@ -97,14 +97,15 @@ impl Listener {
         Some(descriptor.as_raw_fd())
     }
 
-    /// A process that is sent the kernel's has no way to know of the node's beside it. So who comes
-    /// to that one from now on, and who waits there, is connected to the kernel's, which both have.
+    /// Called before a process is sent the kernel's listener. It has no way to know of the node's beside it.
+    /// From now on the engine connects the node's peers, also the waiting ones, to the kernel's listener,
+    /// which both processes have.
     pub(crate) fn give(&self, number: c_int) {
         self.is_given.store(true, Relaxed);
         if Behind::forward(&self.inner, self.domain, number, Which::All).is_none() {
             return;
         }
-        // Who closes this one next would reset those that wait.
+        // The close of this one would reset the connections that wait.
         wait_until(|| !self.inner.readiness().is_ok_and(|ready| ready.readable));
     }
 
@@ -117,7 +118,7 @@ impl Listener {
     /// Whether a connection waits at the node's.
     pub(crate) fn has_some(&self) -> Outcome<bool> {
         let readiness = || self.inner.readiness().map_err(Errno::from);
-        // It may have arrived, and nobody has looked at it.
+        // It may have arrived without any thread looking at it.
         let drives = || !self.inner.is_leaseless() && node::drive();
         Ok(readiness()?.readable || (drives() && readiness()?.readable))
     }
@@ -160,8 +161,7 @@ impl Listener {
         Ok((stream, plain(peer)))
     }
 
-    /// A connection was there at once. Who would have waited for it here is nobody who waits
-    /// past the library.
+    /// A connection was there at once. The thread would have waited for it here, and not past the library.
     #[inline]
     pub(crate) fn note_taken(&self, number: c_int) {
         if !self.inner.is_attended() {
@@ -227,8 +227,8 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Whoever was sent the kernel's may be about to listen on the node as well: until then, who
-    /// comes there finds this one only, from which the engine leads them on.
+    /// The process that was sent the kernel's may be about to listen on the node as well. Until then, a peer
+    /// that comes to the node finds this listener only, and the engine leads it on.
     fn drop(&mut self) {
         if !*self.is_given.get_mut() {
             return;

@@ -1,8 +1,8 @@
 //! TCP sockets of the program: what they are from `socket` to `close`.
 //!
-//! Every one begins as a socket of the kernel's, which says what is wrong with a call in
-//! the kernel's words, and has the port that the program asks for. `connect` and `listen` show
-//! who will have it.
+//! Every one begins as a socket of the kernel's. The kernel's socket reports errors of calls in the kernel's
+//! words, and has the port that the program asks for. `connect` and `listen` show whether the node or the
+//! kernel has the socket.
 
 mod behind;
 mod dissolve;

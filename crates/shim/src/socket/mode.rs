@@ -1,9 +1,9 @@
 //! Whether calls on a listener wait: as the program wants it, and as the kernel's is told.
 //!
-//! Another process may have the kernel's listener. It could take a connection that this one has
-//! seen, whose call would then wait in the kernel and see none of the node's. So a kernel's
-//! listener that is shared never waits while somebody takes a connection from it, and has a mark
-//! if the program wants it to.
+//! Another process may have the kernel's listener. It could take a connection that this process has seen.
+//! This process's call would then wait in the kernel and see none of the node's. So a shared listener of the
+//! kernel's never waits while a thread takes a connection from it. It has a mark if the program wants it to
+//! wait.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,17 +21,17 @@ const MARK: OFlags = OFlags::NONBLOCK.union(WAITS);
 
 /// That of one listener.
 pub(crate) struct Mode {
-    /// Another process may have the listener. From then on it has the mark, which nobody else
-    /// uses, and of which no signal comes as long as it has no owner. Before, it is as the
-    /// program wants it, who may change that past the library.
+    /// Another process may have the listener. From then on it has the mark, which no other program uses. No
+    /// signal comes of it as long as it has no owner. Before, its flags are as the program wants them, and
+    /// the program may change them past the library.
     is_shared: AtomicBool,
-    /// Who has it besides knows of no mark, and is to find it as it was: it has one for the moment
-    /// only in which a connection is taken.
+    /// The other process that has it knows of no mark, and is to find it as it was. So it has the mark only
+    /// for the moment in which a connection is taken.
     is_lent: bool,
 }
 
 impl Mode {
-    /// Nobody else has the listener.
+    /// The mode of a listener that no other process has.
     pub(super) fn new() -> Mode {
         Mode {
             is_shared: AtomicBool::new(false),
@@ -49,7 +49,7 @@ impl Mode {
         Mode::of_another(number, MARK)
     }
 
-    /// One that lacks these flags was not marked by whoever has it besides.
+    /// The mode of a listener that another process has. Without these flags, that process has not marked it.
     fn of_another(number: c_int, flags: OFlags) -> Mode {
         let present = rustix::fs::fcntl_getfl(table::borrow(&number));
         Mode {
@@ -58,7 +58,7 @@ impl Mode {
         }
     }
 
-    /// The same for another listener in the place of this one.
+    /// A copy, for another listener in the place of this one.
     pub(super) fn copy(&self) -> Mode {
         Mode {
             is_shared: AtomicBool::new(self.is_shared.load(Relaxed)),
@@ -121,7 +121,7 @@ impl Mode {
         }
     }
 
-    /// Who will have the kernel's listener knows nothing of the node's.
+    /// Removes the mark. The next user of the kernel's listener knows nothing of the node's.
     pub(crate) fn restore(&self, number: c_int) {
         change(number, |flags| {
             if self.has_mark(*flags) {
@@ -130,7 +130,7 @@ impl Mode {
         });
     }
 
-    /// Takes a connection that was seen, which somebody else may have taken meanwhile.
+    /// Takes a connection that was seen. Another process may have taken it meanwhile.
     pub(super) fn without_waiting<T>(&self, number: c_int, take: impl FnOnce() -> T) -> T {
         let former = match self.is_lent {
             true => change(number, |flags| {
@@ -154,15 +154,15 @@ impl Mode {
         flags.is_ok_and(|flags| flags.contains(ASYNC)) && !is_marked(number)
     }
 
-    /// Whether somebody else has a kernel's listener beside the node's, and this process the
-    /// kernel's alone: the program wants it to wait, which it does not any more.
+    /// Whether another process has a node's listener beside the kernel's, and this process the kernel's
+    /// alone. The program wants it to wait, and the mark keeps it from waiting.
     #[cold]
     pub(crate) fn is_of_another(number: c_int) -> bool {
         is_marked(number) && rustix::net::sockopt::socket_acceptconn(table::borrow(&number)) == Ok(true)
     }
 }
 
-/// Whether a socket has the mark. With an owner, who is told of what comes, it is no mark.
+/// Whether a socket has the mark. O_ASYNC with an owner, which gets signals, is no mark.
 fn is_marked(number: c_int) -> bool {
     rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(MARK))
         // SAFETY: a plain number.

@@ -59,8 +59,8 @@ pub(crate) fn is_refused(level: c_int, name: c_int) -> Option<Errno> {
     }
 }
 
-/// Whether the kernel is asked first what it says of an option that has its effect on the node, since it knows more of
-/// what a program may set than is worth knowing twice.
+/// Whether the kernel is asked first about an option that has its effect on the node. The kernel knows more
+/// of the values that a program may set.
 fn is_checked(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Stack(option) => matches!(
@@ -103,7 +103,8 @@ pub(crate) enum Value {
     Whole(Vec<u8>),
     /// What the program has room for, or it is told nothing.
     Unbroken(Vec<u8>),
-    /// A number of IPv4's: one that is small is a byte to who has no room for all of it.
+    /// A number of an option of IPv4. A small one is returned as one byte if the program has no room for all
+    /// of it.
     OfIpv4(c_int),
     /// With the descriptor that stands for the connection, as of any socket.
     Descriptor,
@@ -178,8 +179,8 @@ impl Stream {
         Ok(set)
     }
 
-    /// Options that change nothing, for a node has nothing that they could change, or does so
-    /// anyhow: the kernel says whether the program may set them so, and they are kept.
+    /// Keeps an option that has no effect on a node. The node has nothing that it could change, or does so
+    /// anyhow. The kernel says whether the program may set it so.
     fn set_shadow(&self, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
         // Only of a socket that is not connected.
         if (level, name) == (IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) && value.iter().all(|byte| *byte == 0) {
@@ -205,7 +206,7 @@ impl Stream {
             IPPROTO_IPV6 if self.domain == AF_INET6 && name == IPV6_TCLASS => {
                 self.settings()?.traffic_class_ipv6().into()
             }
-            // An address that is nobody's, and the MTU.
+            // An address that no host has, and the MTU.
             IPPROTO_IPV6 if self.domain == AF_INET6 && name == PATH_MTU => {
                 let address = [0; size_of::<libc::sockaddr_in6>()];
                 return Ok(Value::Unbroken([&address[..], &bytes(self.path_mtu()?)].concat()));
@@ -282,7 +283,7 @@ impl Stream {
                 let parts = [span.as_secs() as i64, span.subsec_micros().into()];
                 return Ok(Value::Bytes(parts.map(i64::to_ne_bytes).concat()));
             }
-            // Who is at the other end, TCP cannot say.
+            // TCP cannot say which user is at the other end.
             SO_PEERCRED => {
                 return Ok(Value::Bytes([0, -1, -1].map(c_int::to_ne_bytes).concat()));
             }

@@ -1,5 +1,5 @@
-//! Who is sent the signals of a descriptor, when another one takes its place, and those of urgent
-//! data, which the kernel sends for what it has itself alone.
+//! The process that is sent the signals of a descriptor. It is kept when another descriptor takes its place.
+//! It also gets the signals of urgent data, which the kernel sends for its own sockets alone.
 
 use core::ffi::{c_int, c_ulong};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -45,7 +45,7 @@ impl Target {
     }
 }
 
-/// Who is sent which signal.
+/// The process or group that is sent a signal, and which one.
 pub(super) struct Owner {
     target: Target,
     signal: c_int,
@@ -81,7 +81,7 @@ impl Owner {
 }
 
 impl Stream {
-    /// Has whoever owns the connection's descriptor by now signalled when urgent data come.
+    /// Has the present owner of the connection's descriptor signalled when urgent data come.
     #[cold]
     pub(crate) fn signal_owner(&self, number: c_int) {
         self.note_marked();

@@ -1,6 +1,5 @@
-//! Connections whose bytes the engine carries: the descriptor is a Unix socket that works by
-//! itself, and only says that it is one of TCP's; or it is one of TCP's, and only says that its
-//! ends are the node's.
+//! Connections whose bytes the engine carries. Most descriptors are Unix sockets that work by themselves, and
+//! only say that they are TCP's. The others are TCP's, and only say that their ends are the node's.
 
 use core::ffi::c_int;
 use std::net::SocketAddr;
@@ -10,7 +9,7 @@ use toehold_posix::errno::{Errno, Outcome};
 
 use super::{Value, is_kernels_alone, is_refused, plain};
 
-/// One of them.
+/// A connection whose bytes the engine carries.
 pub(crate) struct Relayed {
     /// The family that the program asked for.
     pub(crate) domain: c_int,

@@ -160,8 +160,8 @@ impl Stream {
         self.mode.store(mode::KNOWN, Relaxed);
     }
 
-    /// Whether the last call has waited for nothing, since it is to be asked first whether the
-    /// kernel has been told that calls do not wait.
+    /// Whether the last call has not waited. The caller then asks first whether the program has told the
+    /// kernel that calls do not wait.
     #[inline]
     pub(crate) fn takes_question(&self) -> bool {
         self.mode.load(Relaxed) == mode::ASKS && self.mode.swap(mode::KNOWN, Relaxed) == mode::ASKS
@@ -334,7 +334,8 @@ impl Stream {
         Ok(received as isize)
     }
 
-    /// Who has peeked goes on behind that, and what is received is not peeked at any more.
+    /// Moves the place for MSG_PEEK: past the bytes that were peeked at, or back by the bytes that were
+    /// received.
     #[cold]
     fn move_peek(&self, received: usize, peek: bool) {
         let received = received.min(c_int::MAX as usize) as c_int;

@@ -43,7 +43,7 @@ impl History {
         }
     }
 
-    /// The same of one that is new, and set as another socket.
+    /// The history of a new connection or listener, with the options of another socket.
     pub(super) fn begin(description: &Description, like: &History) -> History {
         let history = History::shared(description);
         let (bytes, rest) = like.encode();
@@ -52,7 +52,7 @@ impl History {
         history
     }
 
-    /// The same of a new connection of a listener's.
+    /// The history of a new connection of a listener's.
     pub(super) fn begin_accepted(description: &Description, listeners: &History, legacy: &Legacy) -> History {
         let history = History::shared(description);
         let version = listeners.shared.as_ref().map_or(0, Description::version);
@@ -152,7 +152,7 @@ impl History {
         set(Arc::make_mut(&mut *own), level, name, value);
     }
 
-    /// The same for another socket.
+    /// A copy of the options, for another socket.
     pub(super) fn copy(&self) -> History {
         History {
             own: Mutex::new(self.settings()),
@@ -215,7 +215,7 @@ impl History {
         settings.any(|setting| is_such(setting.level, setting.name, &setting.value))
     }
 
-    /// Whether a switch is on; `None` if nobody has touched it.
+    /// Whether a switch is on; `None` if the program has not set it.
     pub(super) fn switch(&self, level: c_int, name: c_int) -> Option<bool> {
         let settings = self.settings();
         let mut settings = settings.iter();
