@@ -200,7 +200,7 @@ impl Drop for Deaf {
 /// `pthread_cancel(3)`.
 pub(crate) fn cancel(thread: pthread_t) -> c_int {
     USED.store(true, Relaxed);
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::pthread_cancel(thread) };
     if done != 0 {
         return done;

@@ -16,7 +16,7 @@ use crate::{inherited, node, table};
 ///
 /// The message is one that a program passes to `sendmsg`.
 pub(crate) unsafe fn note(message: &msghdr) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     for number in unsafe { numbers(message) } {
         let Some(file) = table::get(number) else { continue };
         share(&file, number);
@@ -43,7 +43,7 @@ fn share(file: &File, number: c_int) {
 ///
 /// The message is one that `recvmsg` has filled in.
 pub(crate) unsafe fn received(message: &msghdr) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let numbers = unsafe { numbers(message) };
     if !numbers.is_empty() {
         let _inside = Inside::enter();
@@ -62,7 +62,7 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     if control.is_null() || !is_readable(control, message.msg_controllen) {
         return numbers;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: the header is null or one of the message's.
     while let Some(control) = unsafe { header.as_ref() } {

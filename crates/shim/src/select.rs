@@ -18,7 +18,7 @@ const MEANINGS: [(c_short, c_short); 3] = [
 ///
 /// `set` is null or has room for `number` descriptors.
 unsafe fn has(set: *const fd_set, number: usize) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     !set.is_null() && unsafe { set.cast::<c_ulong>().add(number / BITS).read() } >> (number % BITS) & 1 != 0
 }
 
@@ -30,7 +30,7 @@ unsafe fn has(set: *const fd_set, number: usize) -> bool {
 pub(crate) unsafe fn to_poll(number: c_int, sets: [*mut fd_set; 3]) -> Vec<pollfd> {
     let asked = |fd: c_int| {
         let wanted = sets.iter().zip(MEANINGS);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         let wanted = wanted.filter(|(set, _)| unsafe { has(**set, fd as usize) });
         let events = wanted.fold(0, |events, (_, (ask, _))| events | ask);
         (events != 0).then_some(pollfd {
@@ -60,7 +60,7 @@ pub(crate) unsafe fn from_poll(
     let mut count = 0;
     for (set, (ask, answers)) in sets.into_iter().zip(MEANINGS).filter(|(set, _)| !set.is_null()) {
         let words = (number as usize).div_ceil(BITS);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         let words = unsafe { core::slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) };
         words.fill(0);
         for fd in fds

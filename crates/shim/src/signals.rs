@@ -239,7 +239,7 @@ fn end(signal: c_int) {
 
 /// Has a signal come to this thread once more, whose handler runs, when that returns.
 pub(crate) fn raise_again(signal: c_int) {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { libc::raise(signal) };
 }
 
@@ -316,15 +316,15 @@ fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bo
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     if faults::handles(signal) && !is_inside() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { faults::install(signal, new, old) };
     }
     let is_dispatched = signal == libc::SIGSYS && dispatch::has_signal();
     if !is_dispatched && (!start::is_wanted() || is_left_alone(signal) || is_inside()) {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::sigaction(signal, new, old) };
     }
     let installed = &INSTALLED[signal as usize];

@@ -59,10 +59,10 @@ pub(crate) unsafe fn sent(
     (parts, count): (*const iovec, usize),
 ) {
     let is_named = !to.is_null() && len as usize >= size_of::<sockaddr_nl>();
-    // SAFETY: the kernel has read it.
+    // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
     if is_named && unsafe { (*to).sa_family } == libc::AF_NETLINK as u16 && start::is_wanted() && !is_inside()
     {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe { ask(number, parts, count) };
     }
 }
@@ -178,7 +178,7 @@ unsafe fn fill(parts: &[iovec], mut answer: &[u8]) -> usize {
 #[inline]
 pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     receive(number, flags, |answer| {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         let Some(message) = (unsafe { message.as_mut() }) else {
             return 0;
         };
@@ -228,7 +228,7 @@ pub(crate) unsafe fn receive_bytes(
             iov_base: buffer,
             iov_len: len,
         };
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         let filled = unsafe { fill(&[part], answer) };
         match flags & libc::MSG_TRUNC {
             0 => filled as ssize_t,

@@ -21,7 +21,7 @@ pub(crate) struct Action {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 pub(crate) unsafe fn install_by_number(
     signal: c_int,
     new: *const Action,

@@ -160,7 +160,7 @@ fn is_concerned(image: &Image) -> bool {
 
 /// Where the kernel has put something.
 fn loaded_at(what: c_ulong) -> usize {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { libc::getauxval(what) as usize }
 }
 
@@ -184,7 +184,7 @@ fn ask(end: usize) -> bool {
 /// kernel's.
 pub(crate) fn stop() {
     if has_signal() {
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         unsafe { next::prctl(SET, OFF, 0, 0, 0) };
     }
 }
@@ -192,7 +192,7 @@ pub(crate) fn stop() {
 /// What to block instead of a set of signals, if that has the one in it by which calls are dispatched.
 pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
     let has_own = has_signal() && how != libc::SIG_UNBLOCK && !set.is_null() && {
-        // SAFETY: the program passes a set.
+        // SAFETY: INTERCEPT contract: the program passes a set, valid for this call.
         unsafe { libc::sigismember(set, libc::SIGSYS) == 1 }
     };
     has_own.then(|| {

@@ -165,7 +165,7 @@ mod tests {
 
     /// The kernel's.
     fn next_library() -> usize {
-        // SAFETY: a plain number.
+        // SAFETY: the call takes numbers alone, and no pointer.
         unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) as usize }
     }
 

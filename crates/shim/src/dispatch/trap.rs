@@ -36,7 +36,7 @@ pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut
         _ if is_own => None,
         // The return from a handler restores the context's mask.
         libc::SYS_rt_sigprocmask => mask(&mut context.uc_sigmask, arguments),
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         _ => unsafe { serve(number, arguments) }
             .map(|done| if done == -1 { -c_long::from(errno()) } else { done }),
     };
@@ -47,7 +47,7 @@ pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut
         None if number == libc::SYS_rt_sigreturn => registers[REG_RIP as usize] = stubs::last() as i64,
         None => match stubs::of(registers[REG_RIP as usize] as usize) {
             Some(stub) => registers[REG_RIP as usize] = stub as i64,
-            // SAFETY: as the program passed it.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             None => registers[REG_RAX as usize] = unsafe { make(number, arguments) },
         },
     }
@@ -59,7 +59,7 @@ unsafe fn make(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
         return -c_long::from(libc::EAGAIN);
     }
     let before = errno();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let done = unsafe { next::syscall(number, a, b, c, d, e, f) };
     let failed = -c_long::from(errno());
     set_errno(before);

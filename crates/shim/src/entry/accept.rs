@@ -21,7 +21,7 @@ use crate::{next, signals, table, wait};
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: as there.
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn accept4(
     fd: c_int,
@@ -66,7 +66,7 @@ impl Way {
     ///
     /// As for `accept4`.
     unsafe fn next(self, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe {
             match self {
                 Way::Plain => next::accept(fd, from, len),
@@ -174,7 +174,7 @@ unsafe fn accept_from(
     let listener = match &file.kind {
         Kind::Listener(listener) => listener,
         Kind::Forwarded(Forwarded { domain, behind, .. }) => {
-            // SAFETY: as the program passed it.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             return unsafe { accept_behind(*behind, *domain, way, fd, (from, len)) }.map(Some);
         }
         Kind::Found(_) => {
@@ -198,7 +198,7 @@ unsafe fn accept_from(
         // A node that is gone leaves the kernel's.
         let has_some = listener.has_some();
         if has_some == Err(Errno::NETDOWN) && listener.again(fd).is_some() {
-            // SAFETY: as the program passed it.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             return unsafe { accept_from(way, fd, (from, len), patience) };
         }
         if has_some == Ok(true) {
@@ -216,7 +216,7 @@ unsafe fn accept_from(
             }
         }
         let accepted = listener.take_kernels(fd, || match listener.behind {
-            // SAFETY: as the program passed it.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             Some(behind) => unsafe { accept_behind(behind, listener.domain, way, fd, (from, len)) },
             // SAFETY: likewise.
             None => outcome(unsafe { way.next(fd, from, len) }),

@@ -13,7 +13,7 @@ use crate::{next, relay, table};
 ///
 /// `request` is null or points to one.
 unsafe fn hand_over(request: *const aiocb) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     if let Some(request) = unsafe { request.as_ref() } {
         hand_over_number(request.aio_fildes);
     }
@@ -47,7 +47,7 @@ pub(super) unsafe fn before_submit(number: c_long, list: *const *const Request) 
         if !is_readable(place, 1) {
             return;
         }
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         if let Ok(request) = unsafe { super::passed(place.read()) } {
             hand_over_number(request.number);
         }
@@ -61,12 +61,12 @@ macro_rules! requests {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name(request: *mut aiocb) -> c_int {
-                // SAFETY: the program passes a request.
+                // SAFETY: INTERCEPT contract: the program passes a request, valid for this call.
                 unsafe { hand_over(request) };
-                // SAFETY: as the program passed it.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                 unsafe { next::$name(request) }
             }
         )+
@@ -91,7 +91,7 @@ macro_rules! lists {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name(
                 mode: c_int,
@@ -103,7 +103,7 @@ macro_rules! lists {
                     // SAFETY: the program passes so many requests, or nulls in their places.
                     unsafe { hand_over(list.add(at).read()) };
                 }
-                // SAFETY: as the program passed it.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                 unsafe { next::$name(mode, list, number, event) }
             }
         )+

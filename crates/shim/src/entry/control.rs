@@ -30,7 +30,7 @@ const OF_INTERFACES: [core::ops::RangeInclusive<c_ulong>; 2] = [0x890b..=0x894a,
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     if request & 0xffff_ffff == libc::FIONBIO
@@ -82,7 +82,7 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
     if OF_INTERFACES.iter().any(|range| range.contains(&request)) {
         // What stands for the connection knows of none.
         return Some(stream.kernels_like().and_then(|like| {
-            // SAFETY: as the program passed it.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             outcome(unsafe { next::ioctl(like.as_raw_fd(), request, argument as c_ulong) })
         }));
     }
@@ -94,7 +94,7 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
         AT_MARK => inner.at_mark().map(usize::from),
         _ => return None,
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let wanted = unsafe { super::wanted(argument) };
     Some(wanted.and_then(|wanted| {
         *wanted = number.map_err(Errno::from)?.min(c_int::MAX as usize) as c_int;
@@ -106,7 +106,7 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut mark = 0;

@@ -21,16 +21,16 @@ const F_SET_FILE_RW_HINT: c_int = 1038;
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
     if table::is_kernels(fd) {
-        // SAFETY: a plain number.
+        // SAFETY: the call takes numbers alone, and no pointer.
         return unsafe { next::close(fd) };
     }
     if is_in_call() {
         table::disown(fd);
-        // SAFETY: a plain number.
+        // SAFETY: the call takes numbers alone, and no pointer.
         return unsafe { next::close(fd) };
     }
     if table::is_own(fd) {
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
     }
     let _inside = Inside::enter();
     let _file = forget(fd);
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { next::close(fd) }
 }
 
@@ -66,10 +66,10 @@ pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pidfd_getfd(process: c_int, target: c_int, flags: c_uint) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     let got = unsafe {
         let (process, target, flags) = (process.into(), target.into(), flags.into());
         next::syscall(libc::SYS_pidfd_getfd, process, target, flags, 0, 0, 0)
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn pidfd_getfd(process: c_int, target: c_int, flags
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = 1 << 1;
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
     }
     if flags & CLOEXEC != 0 {
         // Nothing is closed, and what is the library's own is for no other program.
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         return unsafe { next::close_range(first, last, flags) };
     }
     let inside = Inside::enter();
@@ -115,13 +115,13 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
     // Between the library's own.
     for number in own.into_iter().map(|number| number as c_uint) {
         if from < number {
-            // SAFETY: plain numbers.
+            // SAFETY: the call takes numbers alone, and no pointer.
             outcome |= unsafe { next::close_range(from, number - 1, flags) };
         }
         from = number + 1;
     }
     if from <= last {
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         outcome |= unsafe { next::close_range(from, last, flags) };
     }
     drop(files);
@@ -133,10 +133,10 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
@@ -164,13 +164,13 @@ fn copied(from: c_int, to: c_int) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     if table::is_own(fd) && !is_in_call() {
         return answer(Err(Errno::BADF));
     }
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     let to = unsafe { next::dup(fd) };
     if to >= 0 && table::has(fd) {
         let inside = Inside::enter();
@@ -185,10 +185,10 @@ pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     over(from, to, 0, || unsafe { next::dup2(from, to) })
 }
 
@@ -196,10 +196,10 @@ pub(crate) unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     over(from, to, flags, || unsafe { next::dup3(from, to, flags) })
 }
 
@@ -246,11 +246,11 @@ fn is_to_be_over(from: c_int, to: c_int, flags: c_int) -> bool {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     if is_in_call() || table::is_kernels(fd) {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::fcntl(fd, command, argument) };
     }
     if table::is_own(fd) {
@@ -277,7 +277,7 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         (libc::F_SETFL, None, Some(listener)) => listener.told(argument as c_int) as c_ulong,
         _ => argument,
     };
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::fcntl(fd, command, told) };
     if done < 0 {
         return done;
@@ -328,7 +328,7 @@ pub(super) fn has_owner(number: c_int) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: as there.

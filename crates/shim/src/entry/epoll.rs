@@ -29,10 +29,10 @@ fn made(number: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     made(unsafe { next::epoll_create(size) })
 }
 
@@ -40,10 +40,10 @@ pub(crate) unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     made(unsafe { next::epoll_create1(flags) })
 }
 
@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_ctl(
     epfd: c_int,
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     }
     let is_stream = target.as_ref().is_some_and(|file| file.stream().is_some());
     if !is_stream {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let done = unsafe { next::epoll_ctl(epfd, operation, fd, event) };
         if done != 0 {
             return done;
@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_wait(
     epfd: c_int,
@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C" fn epoll_wait(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_pwait(
     epfd: c_int,
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn epoll_pwait(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn epoll_pwait2(
     epfd: c_int,
@@ -160,7 +160,7 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let kernels = || unsafe { next::epoll_pwait2(epfd, events, most, timeout, mask) };
     // SAFETY: the program passes a time, or none.
     match unsafe { super::span(timeout) } {
@@ -194,7 +194,7 @@ unsafe fn wait(
     let began = Instant::now();
     loop {
         let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         if let Some(done) = unsafe { wait_on_node(epfd, events, most, left, mask) } {
             return done;
         }
@@ -235,7 +235,7 @@ unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) ->
     let Some(file) = table::get(epfd).filter(|file| file.epoll().is_some()) else {
         return Some(done);
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let events = unsafe { core::slice::from_raw_parts_mut(events, count) };
     let (left, rouses) = epoll::sift(file.epoll()?, epfd, events);
     (left > 0 || !rouses).then_some(left as c_int)

@@ -80,7 +80,7 @@ fn missing(at: usize) -> Option<CString> {
 /// `given` is null or a list of C strings that ends with null.
 unsafe fn is_to_have_library(given: Strings) -> bool {
     let mut next = given;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     while !next.is_null() && !unsafe { next.read() }.is_null() {
         // SAFETY: the list has not ended.
         let entry = unsafe { CStr::from_ptr(next.read()) };
@@ -109,7 +109,7 @@ impl Environment {
     unsafe fn complete(given: Strings) -> Environment {
         let mut list = Vec::new();
         let mut next = given;
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         while !next.is_null() && !unsafe { next.read() }.is_null() {
             // SAFETY: the list has not ended.
             list.push(unsafe { next.read() });
@@ -145,7 +145,7 @@ impl Environment {
 ///
 /// The entry is a C string.
 unsafe fn is_of(entry: *const c_char, name: &CStr) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     value_in(unsafe { CStr::from_ptr(entry) }, name).is_some()
 }
 
@@ -209,16 +209,16 @@ fn begin(environment: Environment, begin: impl FnOnce(Strings) -> c_int) -> c_in
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the program passes an environment.
+    // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     if !unsafe { wants_with(path, environment) } {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::execve(path, arguments, environment) };
     }
     // SAFETY: the program passes a path and an environment.
@@ -239,7 +239,7 @@ pub(crate) unsafe extern "C" fn execve(
 unsafe fn hand_over(program: *const c_char, given: &[c_int], environment: Strings) {
     let _inside = Inside::enter();
     if !program.is_null() {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         let (program, loads) = unsafe { (CStr::from_ptr(program), is_to_have_library(environment)) };
         let program = OsStr::from_bytes(program.to_bytes());
         let reason = match loads {
@@ -271,10 +271,10 @@ pub(super) unsafe fn hand_over_all(program: *const c_char) {
 /// `program` is null or a C string; `environment` is null or a list of C strings that ends
 /// with null.
 pub(super) unsafe fn prepare(program: *const c_char, given: &[c_int], environment: Strings) -> Environment {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { hand_over(program, given, environment) };
     let _inside = Inside::enter();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { Environment::complete(environment) }
 }
 
@@ -286,7 +286,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as there.
@@ -297,7 +297,7 @@ pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as there.
@@ -308,16 +308,16 @@ pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execvpe(
     file: *const c_char,
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the program passes an environment.
+    // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     if !unsafe { wants_with(file, environment) } {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::execvpe(file, arguments, environment) };
     }
     // SAFETY: the program passes a name and an environment.
@@ -332,17 +332,17 @@ pub(crate) unsafe extern "C" fn execvpe(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-    // SAFETY: the program passes an environment.
+    // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     if !unsafe { wants_with(path.as_ptr(), environment) } {
         drop(path);
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::fexecve(fd, arguments, environment) };
     }
-    // SAFETY: the program passes an environment.
+    // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
     drop(path);
     // SAFETY: as the program passed it, and more of the same.
@@ -355,7 +355,7 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execveat(
     directory: c_int,
@@ -364,7 +364,7 @@ pub(crate) unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let execute = |environment: Strings| unsafe {
         let (directory, flags) = (directory.into(), flags.into());
         let (path, arguments, environment) = (path as _, arguments as _, environment as _);
@@ -378,13 +378,13 @@ pub(crate) unsafe extern "C" fn execveat(
             0,
         ) as c_int
     };
-    // SAFETY: the program passes a name.
+    // SAFETY: INTERCEPT contract: the program passes a name, valid for this call.
     let file = unsafe { file_at(directory, path) };
-    // SAFETY: the program passes an environment.
+    // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     let Some(file) = file.filter(|file| unsafe { wants_with(file.as_ptr(), environment) }) else {
         return execute(environment);
     };
-    // SAFETY: the program passes an environment.
+    // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     let environment = unsafe { prepare(file.as_ptr(), &[], environment) };
     drop(file);
     begin(environment, execute)
@@ -399,7 +399,7 @@ unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<CString> {
     if !is_readable(path, 1) {
         return None;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let path = unsafe { CStr::from_ptr(path) };
     if directory == libc::AT_FDCWD || path.to_bytes().first() == Some(&b'/') {
         return Some(path.to_owned());
@@ -453,12 +453,12 @@ variadic! {
 }
 
 unsafe extern "C" fn execute(path: *const c_char, arguments: *mut Arguments) -> c_int {
-    // SAFETY: as the program passed them.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { collect(&mut *arguments, |list, _| execv(path, list)) }
 }
 
 unsafe extern "C" fn look_up_and_execute(file: *const c_char, arguments: *mut Arguments) -> c_int {
-    // SAFETY: as the program passed them.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { collect(&mut *arguments, |list, _| execvp(file, list)) }
 }
 

@@ -8,7 +8,7 @@ use crate::{next, node, process};
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     if !process::is_own() {
@@ -16,7 +16,7 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     }
     node::leave();
     loop {
-        // SAFETY: a plain number.
+        // SAFETY: the call takes numbers alone, and no pointer.
         unsafe { next::_exit(status) };
     }
 }
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[allow(non_snake_case)] // The standard's name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {

@@ -42,7 +42,7 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendfile(
     out: c_int,
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn sendfile(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendfile64(
     out: c_int,
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn sendfile64(
 unsafe fn place<'a>(offset: *mut off_t) -> Outcome<Option<&'a mut off_t>> {
     match offset.is_null() {
         true => Ok(None),
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         false => unsafe { super::wanted(offset) }.map(Some),
     }
 }
@@ -114,7 +114,7 @@ fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: siz
     let own = place.is_none();
     let mut here = match &place {
         Some(place) => **place,
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         None => match outcome(unsafe { libc::lseek(from, 0, libc::SEEK_CUR) } as ssize_t) {
             // It has no places that a program could count on.
             Err(Errno::SPIPE) => return Err(Errno::INVAL),
@@ -124,7 +124,7 @@ fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: siz
     let (total, ended) = with_buffer(count, |buffer| send_from(stream, from, here, count, buffer));
     here += total as off_t;
     if own && total > 0 {
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         unsafe { libc::lseek(from, here, libc::SEEK_SET) };
     }
     if let Some(place) = place {
@@ -275,7 +275,7 @@ fn read_now(from: c_int, here: off_t, places: &mut [IoSliceMut<'_>]) -> io::Resu
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn splice(
     from: c_int,

@@ -80,7 +80,7 @@ pub(super) unsafe fn number_in(path: *const c_char) -> Option<c_int> {
 #[inline]
 pub(super) unsafe fn seen_at(path: *const c_char) {
     if table::has_any() && !is_inside() {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         if let Some(number) = unsafe { number_in(path) } {
             seen(number);
         }
@@ -94,10 +94,10 @@ macro_rules! stats {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-                // SAFETY: as the program passed it.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                 let done = unsafe { next::$name($($argument),*) };
                 if done == 0 {
                     stats!(@seen $by, $of);
@@ -108,7 +108,7 @@ macro_rules! stats {
     };
     (@seen number, $of:ident) => { seen($of) };
     (@seen path, $of:ident) => {
-        // SAFETY: the kernel has read it.
+        // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
         unsafe { seen_at($of) }
     };
 }
@@ -130,7 +130,7 @@ stats! {
 ///
 /// `path` is null or a C string.
 unsafe fn seen_from(at: c_int, path: *const c_char, flags: c_int) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let is_empty = path.is_null() || is_readable(path, 1) && unsafe { path.read() } == 0;
     match flags & libc::AT_EMPTY_PATH != 0 && is_empty {
         true => seen(at),
@@ -143,7 +143,7 @@ unsafe fn seen_from(at: c_int, path: *const c_char, flags: c_int) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fstatat(
     at: c_int,
@@ -151,10 +151,10 @@ pub(crate) unsafe extern "C" fn fstatat(
     to: *mut libc::stat,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::fstatat(at, path, to, flags) };
     if done == 0 {
-        // SAFETY: the kernel has read it.
+        // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
         unsafe { seen_from(at, path, flags) };
     }
     done
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn fstatat(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fstatat64(
     at: c_int,
@@ -172,10 +172,10 @@ pub(crate) unsafe extern "C" fn fstatat64(
     to: *mut libc::stat64,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::fstatat64(at, path, to, flags) };
     if done == 0 {
-        // SAFETY: the kernel has read it.
+        // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
         unsafe { seen_from(at, path, flags) };
     }
     done
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn fstatat64(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn statx(
     at: c_int,
@@ -194,10 +194,10 @@ pub(crate) unsafe extern "C" fn statx(
     mask: c_uint,
     to: *mut libc::statx,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::statx(at, path, flags, mask, to) };
     if done == 0 {
-        // SAFETY: the kernel has read it.
+        // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
         unsafe { seen_from(at, path, flags) };
     }
     done
@@ -207,13 +207,13 @@ pub(crate) unsafe extern "C" fn statx(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let read = unsafe { next::readlink(path, to, len) };
     if read > 0 {
-        // SAFETY: the kernel has read it.
+        // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
         unsafe { seen_at(path) };
     }
     read
@@ -223,7 +223,7 @@ pub(crate) unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, l
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn readlinkat(
     at: c_int,
@@ -231,10 +231,10 @@ pub(crate) unsafe extern "C" fn readlinkat(
     to: *mut c_char,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let read = unsafe { next::readlinkat(at, path, to, len) };
     if read > 0 && table::has_any() && !is_inside() {
-        // SAFETY: the kernel has read it.
+        // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
         let name = unsafe { CStr::from_ptr(path) };
         match name.to_str().map(str::parse) {
             Ok(Ok(number)) => seen(number),
@@ -269,7 +269,7 @@ fn protocol_of(number: c_int) -> Option<&'static CStr> {
 /// `name` is null or a C string; `value` is null or writable for so many bytes.
 unsafe fn attribute(number: c_int, name: *const c_char, value: *mut c_void, size: size_t) -> Option<ssize_t> {
     let protocol = protocol_of(number)?.to_bytes_with_nul();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     if !is_readable(name, 1) || unsafe { CStr::from_ptr(name) } != PROTOCOL {
         return None;
     }
@@ -293,7 +293,7 @@ unsafe fn attribute(number: c_int, name: *const c_char, value: *mut c_void, size
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fgetxattr(
     fd: c_int,
@@ -301,7 +301,7 @@ pub(crate) unsafe extern "C" fn fgetxattr(
     value: *mut c_void,
     size: size_t,
 ) -> ssize_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let own = unsafe { attribute(fd, name, value, size) };
     // SAFETY: likewise.
     own.unwrap_or_else(|| unsafe { next::fgetxattr(fd, name, value, size) })
@@ -311,7 +311,7 @@ pub(crate) unsafe extern "C" fn fgetxattr(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getxattr(
     path: *const c_char,
@@ -320,7 +320,7 @@ pub(crate) unsafe extern "C" fn getxattr(
     size: size_t,
 ) -> ssize_t {
     if table::has_any() && !is_inside() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let number = unsafe { number_in(path) };
         // SAFETY: likewise.
         if let Some(own) = number.and_then(|number| unsafe { attribute(number, name, value, size) }) {

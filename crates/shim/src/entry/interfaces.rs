@@ -90,10 +90,10 @@ fn is_own(entry: &ifaddrs) -> bool {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::getifaddrs(list) };
     if done != 0 || is_inside() || !start::is_wanted() {
         return done;
@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     let (mut head, mut last) = (list, null_mut::<ifaddrs>());

@@ -83,7 +83,7 @@ fn set(asked: [u64; 2], old: &mut rlimit64) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn prlimit64(
     process: pid_t,
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn prlimit64(
 ) -> c_int {
     let is_sound = || (new.is_null() || is_readable(new, 1)) && (old.is_null() || is_writable(old, 1));
     if !is_of_memory(process, resource) || !is_sound() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::prlimit64(process, resource, new, old) };
     }
     let former = shown_of_kernel();
@@ -101,12 +101,12 @@ pub(crate) unsafe extern "C" fn prlimit64(
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the program says so.
+    // SAFETY: INTERCEPT contract: the program's arguments, valid for this call.
     let done = match unsafe { new.as_ref() } {
         Some(new) => set([new.rlim_cur, new.rlim_max], &mut before),
         None => 0,
     };
-    // SAFETY: the program says so.
+    // SAFETY: INTERCEPT contract: the program's arguments, valid for this call.
     if let (0, Some(former), Some(old)) = (done, former, unsafe { old.as_mut() }) {
         [old.rlim_cur, old.rlim_max] = former;
     }
@@ -131,7 +131,7 @@ macro_rules! by_prlimit64 {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
                 // SAFETY: as the program passed it; the structures are the same.

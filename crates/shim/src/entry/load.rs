@@ -30,7 +30,7 @@ extern "C" fn find() -> *mut c_void {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn dlopen() {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -2,6 +2,14 @@
 //!
 //! Each looks whether the descriptor is one of the table's, and if it is not, calls what it
 //! stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
+//!
+//! # The INTERCEPT contract
+//!
+//! A function here has the `# Safety` section of the libc function whose name it has. The program passes
+//! arguments as that function's manual page demands. Each pointer is null where the page allows it, or valid for
+//! the access that the page names. That holds until the call returns. The library passes such arguments on to libc
+//! or the kernel unchanged, or reads and writes through them as the page says. It keeps none of them after the
+//! call, unless the page says that libc does.
 
 mod accept;
 mod aio;
@@ -183,7 +191,7 @@ unsafe fn room<'a>(buffer: *mut c_void, len: size_t) -> Outcome<IoSliceMut<'a>> 
         there if there < first => there,
         _ => len,
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.cast(), len.min(MOST_BYTES)) };
     Ok(IoSliceMut::new(bytes))
 }
@@ -205,7 +213,7 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> 
         there if there == first => len,
         there => whole_pieces(there)?,
     };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let bytes = unsafe { core::slice::from_raw_parts(buffer.cast(), len.min(MOST_BYTES)) };
     Ok(IoSlice::new(bytes))
 }
@@ -218,7 +226,7 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: size_t) -> Outcome<IoSlice<'a>> 
 /// result is used.
 unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMut<'a>>> {
     let mut left = MOST_BYTES;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let parts = unsafe { self::parts(parts, count) }?;
     parts
         .iter()
@@ -241,7 +249,7 @@ fn take_of(left: &mut usize, len: usize) -> usize {
 /// `parts` is null or points to so many parts, each of which is readable, as long as the
 /// result is used.
 unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlice<'a>>> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let parts = unsafe { self::parts(parts, count) }?;
     let mut left = MOST_BYTES;
     parts
@@ -260,7 +268,7 @@ unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
     if !is_readable(value, 1) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     Ok(unsafe { &*value })
 }
 
@@ -273,7 +281,7 @@ unsafe fn wanted<'a, T>(place: *mut T) -> Outcome<&'a mut T> {
     if !is_writable(place, 1) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     Ok(unsafe { &mut *place })
 }
 
@@ -286,7 +294,7 @@ unsafe fn parts<'a>(parts: *const iovec, count: size_t) -> Outcome<&'a [iovec]> 
     if count <= libc::UIO_MAXIOV as size_t && !is_readable(parts, count) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let parts = unsafe { message::parts(parts, count) }?;
     match parts.iter().any(|part| part.iov_len.cast_signed() < 0) {
         true => Err(Errno::INVAL),
@@ -312,7 +320,7 @@ unsafe fn span(time: *const timespec) -> Outcome<Option<Duration>> {
     if time.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let time = unsafe { passed(time) }?;
     let (Ok(seconds), Ok(nanos)) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) else {
         return Err(Errno::INVAL);

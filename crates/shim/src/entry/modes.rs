@@ -22,10 +22,10 @@ fn marked(fd: c_int, done: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     marked(fd, unsafe { next::fchmod(fd, mode) })
 }
 
@@ -33,10 +33,10 @@ pub(crate) unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     marked(fd, unsafe { next::fchown(fd, user, group) })
 }
 
@@ -44,9 +44,9 @@ pub(crate) unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     marked(fd, unsafe { next::flock(fd, operation) })
 }

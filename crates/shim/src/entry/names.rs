@@ -30,7 +30,7 @@ pub(super) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> O
     if !is_readable(address.cast::<u8>(), (len as usize).min(LONGEST)) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { address::read(address, len) }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn check_family(domain: c_int, to: SocketAddr, len: socklen_t) -> Out
 ///
 /// As for `getsockname`.
 pub(super) unsafe fn room_for_name(name: *mut sockaddr, len: *mut socklen_t) -> Outcome<()> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let room = unsafe { super::wanted(len) }?.cast_signed();
     let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
     match is_writable(name.cast::<u8>(), room.min(LONGEST)) {
@@ -88,7 +88,7 @@ unsafe fn name_end(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the program passes room of that length.
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len:
         fresh.note_named();
         // SAFETY: the program passes a length, or none.
         let room = unsafe { super::wanted(len) }.map_or(0, |len| *len as usize);
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let named = unsafe { next::getsockname(fd, name, len) };
         if named == 0 && room >= LONGEST.min(size_of::<libc::sockaddr_in>()) {
             // SAFETY: the kernel has written so many bytes.
@@ -131,7 +131,7 @@ unsafe fn add_former_port(name: *mut sockaddr, port: u16) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the program passes room of that length.

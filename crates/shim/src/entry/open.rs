@@ -27,7 +27,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
     if !was_sought(number >= 0) || flags & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY {
         return number;
     }
-    // SAFETY: the kernel has read it.
+    // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
     let name = unsafe { CStr::from_ptr(path) };
     let list = || (number >= 0).then(|| listing::instead_of(number, name)).flatten();
     let instead = hosts::instead_of(name).or_else(list);
@@ -50,7 +50,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there, and `mode` is the one it was opened with.
+/// `path` and `mode` are the C strings that the program has passed to the kernel and to libc.
 #[inline(never)]
 unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
     if !was_sought(!stream.is_null()) {
@@ -91,10 +91,10 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { opened(next::open(path, flags, mode), path, flags) }
 }
 
@@ -102,10 +102,10 @@ pub(crate) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mo
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { opened(next::open64(path, flags, mode), path, flags) }
 }
 
@@ -113,10 +113,10 @@ pub(crate) unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { opened(next::openat(at, path, flags, mode), path, flags) }
 }
 
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn openat64(
     at: c_int,
@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn openat64(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { opened(next::openat64(at, path, flags, mode), path, flags) }
 }
 
@@ -140,10 +140,10 @@ pub(crate) unsafe extern "C" fn openat64(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { opened_stream(next::fopen(path, mode), path, mode) }
 }
 
@@ -151,9 +151,9 @@ pub(crate) unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { opened_stream(next::fopen64(path, mode), path, mode) }
 }

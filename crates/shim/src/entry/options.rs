@@ -23,7 +23,7 @@ const LONGEST: usize = 256;
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn setsockopt(
     fd: c_int,
@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
     {
         return answer(outcome);
     }
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let set = unsafe { next::setsockopt(fd, level, name, value, len) };
     if set == 0 {
         match &file.kind {
@@ -117,7 +117,7 @@ fn may_be_nodes(kind: &Kind) -> bool {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockopt(
     fd: c_int,
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
         found = look(&carried);
     }
     if let Some(Ok(Value::Shadow(shadow))) = found {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::getsockopt(shadow.as_raw_fd(), level, name, value, len) };
     }
     if let Some(found) = found.filter(|found| !matches!(found, Ok(Value::Descriptor))) {
@@ -181,7 +181,7 @@ fn carried(file: &File, number: c_int, errno: Option<Errno>) -> Option<Used> {
 /// `value` and `len` are null, or `len` is readable and writable and `value` writable for as
 /// many bytes as it says.
 unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -> Outcome<c_int> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let len = unsafe { super::wanted(len) }?;
     let room = usize::try_from(len.cast_signed()).map_err(|_| Errno::INVAL)?;
     let found = found?;

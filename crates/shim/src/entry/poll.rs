@@ -18,7 +18,7 @@ use crate::{next, select, signals, start, wait};
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the program passes so many descriptors.
@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, number: nfds_t, timeout: 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __poll_chk(
     fds: *mut pollfd,
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn __poll_chk(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
@@ -62,7 +62,7 @@ pub(crate) unsafe extern "C" fn ppoll(
     // SAFETY: the program passes so many descriptors.
     match span
         .ok()
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .and_then(|span| unsafe { poll_ours(fds, number, span, mask) })
     {
         Some(done) => done,
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn ppoll(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __ppoll_chk(
     fds: *mut pollfd,
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 pub(super) unsafe fn ppoll_by_number(
     fds: *mut pollfd,
     number: nfds_t,
@@ -102,7 +102,7 @@ pub(super) unsafe fn ppoll_by_number(
     // SAFETY: the program passes a time, or none.
     let span = unsafe { super::span(timeout) }.ok()?;
     let began = std::time::Instant::now();
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { poll_ours(fds, number, span, mask) }?;
     if let Some(span) = span
         && is_writable(timeout, 1)
@@ -164,7 +164,7 @@ fn poll_masked(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigs
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn select(
     number: c_int,
@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn select(
     let began = Instant::now();
     // SAFETY: the program passes sets of so many descriptors.
     let done = match span {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Ok(span) => unsafe { select_ours(number, [read, write, except], span, core::ptr::null()) },
         Err(_) => None,
     };
@@ -203,7 +203,7 @@ pub(crate) unsafe extern "C" fn select(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pselect(
     number: c_int,
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn pselect(
     // SAFETY: the program passes sets of so many descriptors.
     match span
         .ok()
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .and_then(|span| unsafe { select_ours(number, [read, write, except], span, mask) })
     {
         Some(done) => done,
@@ -235,7 +235,7 @@ pub(super) struct MaskAndSize(*const sigset_t, usize);
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 pub(super) unsafe fn pselect6(
     number: c_int,
     sets: [*mut fd_set; 3],
@@ -253,7 +253,7 @@ pub(super) unsafe fn pselect6(
             MaskAndSize(mask, _) => *mask,
         },
     };
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { select_ours(number, sets, span, mask) }
 }
 
@@ -302,7 +302,7 @@ unsafe fn time_of(time: *const timeval) -> Outcome<Option<Duration>> {
     if time.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let time = unsafe { super::passed(time) }?;
     let (Ok(seconds), Ok(micros)) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) else {
         return Err(Errno::INVAL);

@@ -20,14 +20,14 @@ variadic! {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn vdprintf(
     fd: c_int,
     format: *const c_char,
     arguments: *mut Arguments,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { print(fd, |text| next::vasprintf(text, format, arguments.cast())) }
         // SAFETY: likewise.
         .unwrap_or_else(|| unsafe { next::vdprintf(fd, format, arguments.cast()) })
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn vdprintf(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __vdprintf_chk(
     fd: c_int,
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn __vdprintf_chk(
     format: *const c_char,
     arguments: *mut Arguments,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe {
         print(fd, |text| {
             next::__vasprintf_chk(text, flag, format, arguments.cast())

@@ -35,11 +35,11 @@ macro_rules! prepared {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
                 prepare();
-                // SAFETY: as the program passed it.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                 unsafe { next::$name($($argument),*) }
             }
         )+
@@ -67,11 +67,11 @@ prepared! {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     before_unshare(flags);
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::unshare(flags) }
 }
 
@@ -87,17 +87,17 @@ pub(super) fn before_unshare(flags: c_int) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
     if !process::is_own() {
         // Chromium's sandbox is begun so.
-        // SAFETY: the program passes a path.
+        // SAFETY: INTERCEPT contract: the program passes a path, valid for this call.
         let path = unsafe { CStr::from_ptr(path) };
         return rustix::process::chroot(path).map_or(-1, |()| 0);
     }
     prepare();
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::chroot(path) }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn before_prctl(option: c_int, second: c_ulong, third: c_ulong) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn prctl(
     option: c_int,
@@ -123,6 +123,6 @@ pub(crate) unsafe extern "C" fn prctl(
     fifth: c_ulong,
 ) -> c_int {
     before_prctl(option, second, third);
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::prctl(option, second, third, fourth, fifth) }
 }

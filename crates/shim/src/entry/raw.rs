@@ -34,7 +34,7 @@ unsafe fn is_fork_of(arguments: *const u64) -> bool {
     if !is_readable(arguments, UP_TO_STACK) {
         return false;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let (flags, stack) = unsafe { (arguments.read(), arguments.add(UP_TO_STACK - 1).read()) };
     is_fork(flags as c_long, stack as c_long)
 }
@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn syscall(
 ) -> c_long {
     let served = match number == libc::SYS_futex || is_inside() || !start::is_wanted() {
         true => None,
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         false => unsafe { serve(number, [a, b, c, d, e, f]) },
     };
     // SAFETY: likewise.

@@ -20,7 +20,7 @@ use crate::{diagnosis, next, rights, start};
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the program passes a buffer of that length.
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t
         if len == 0 {
             return Ok(0);
         }
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         stream.receive(&mut [unsafe { room(buffer, len) }?], 0)
     });
     // SAFETY: what is not ours is as it was.
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __read_chk(
     fd: c_int,
@@ -56,12 +56,12 @@ pub(crate) unsafe extern "C" fn __read_chk(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
     // SAFETY: the program passes so many parts.
     let read = on_stream(fd, |stream| {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, Ok(0))
     });
     // SAFETY: what is not ours is as it was.
@@ -105,7 +105,7 @@ pub(super) fn flags_of(flags: c_int) -> Outcome<c_int> {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn preadv2(
     fd: c_int,
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn preadv2(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn preadv64v2(
     fd: c_int,
@@ -148,15 +148,15 @@ pub(crate) unsafe extern "C" fn preadv64v2(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program passes a buffer of that length.
     let received = on_stream(fd, |stream| {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         unsafe { receive(stream, buffer, len, flags) }
     });
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let received = received.or_else(|| unsafe { diagnosis::receive_bytes(fd, (buffer, len), flags) });
     // SAFETY: what is not ours is as it was.
     received.unwrap_or_else(|| unsafe { next::recv(fd, buffer, len, flags) })
@@ -171,7 +171,7 @@ unsafe fn receive(stream: &Stream, buffer: *mut c_void, len: size_t, flags: c_in
     match discards(flags) {
         true if is_beyond(buffer, len) => Err(Errno::FAULT),
         true => stream.discard(len, flags),
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         false => stream.receive(&mut [unsafe { room(buffer, len) }?], flags),
     }
 }
@@ -185,7 +185,7 @@ fn discards(flags: c_int) -> bool {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __recv_chk(
     fd: c_int,
@@ -203,7 +203,7 @@ pub(crate) unsafe extern "C" fn __recv_chk(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn recvfrom(
     fd: c_int,
@@ -234,7 +234,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
@@ -254,15 +254,15 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the program passes a message.
+    // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     let received = on_stream(fd, |stream| unsafe { receive_message(stream, message, flags) });
     if let Some(received) = received {
         return received;
     }
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     if let Some(received) = unsafe { diagnosis::receive_message(fd, message, flags) } {
         return received;
     }
@@ -279,7 +279,7 @@ pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn recvmmsg(
     fd: c_int,
@@ -338,7 +338,7 @@ pub(crate) unsafe extern "C" fn recvmmsg(
 /// `message` is null or a message of the program's.
 unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -> Outcome<ssize_t> {
     check_flags(flags)?;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let message = unsafe { super::wanted(message) }?;
     if !message.msg_name.is_null() && message.msg_namelen.cast_signed() < 0 {
         return Err(Errno::INVAL);
@@ -383,7 +383,7 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
 ///
 /// It is one of the program's messages, with so many parts.
 unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) -> Outcome<ssize_t> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let mut rooms = unsafe { rooms(message.msg_iov, count) }?;
     let report = stream.take_report()?;
     let received = scatter(&report.quoted, &mut rooms);

@@ -21,7 +21,7 @@ unsafe fn address(name: *const c_char, family: c_int) -> Option<CString> {
     let _inside = Inside::enter();
     // The program may connect to the address past libc.
     dispatch::look();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     // Names with dots are the world's; numbers are addresses.
     if name.is_empty() || name.contains(['.', ':']) || name.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -35,7 +35,7 @@ unsafe fn address(name: *const c_char, family: c_int) -> Option<CString> {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getaddrinfo(
     name: *const c_char,
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         _ => None,
     };
     let Some(address) = address else {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::getaddrinfo(name, service, hints, found) };
     };
     // SAFETY: as the program passed it, but for the name.
@@ -96,9 +96,9 @@ const NAME: usize = 256;
 /// `found` is libc's, or null, and `name` a C string.
 unsafe fn named(found: *mut hostent, name: *const c_char) -> *mut hostent {
     static LAST: [AtomicU8; NAME] = [const { AtomicU8::new(0) }; NAME];
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     if let Some(found) = unsafe { found.as_mut() } {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
         if name.len() <= NAME {
             LAST.iter()
@@ -114,14 +114,14 @@ unsafe fn named(found: *mut hostent, name: *const c_char) -> *mut hostent {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hostent {
-    // SAFETY: the program passes a name.
+    // SAFETY: INTERCEPT contract: the program passes a name, valid for this call.
     match unsafe { address(name, libc::AF_INET) } {
         // SAFETY: a C string; libc's answer is as it is said there, and so is the name.
         Some(address) => unsafe { named(next::gethostbyname(address.as_ptr()), name) },
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         None => unsafe { next::gethostbyname(name) },
     }
 }
@@ -130,14 +130,14 @@ pub(crate) unsafe extern "C" fn gethostbyname(name: *const c_char) -> *mut hoste
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
-    // SAFETY: the program passes a name.
+    // SAFETY: INTERCEPT contract: the program passes a name, valid for this call.
     match unsafe { address(name, family) } {
         // SAFETY: a C string; libc's answer is as it is said there, and so is the name.
         Some(address) => unsafe { named(next::gethostbyname2(address.as_ptr(), family), name) },
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         None => unsafe { next::gethostbyname2(name, family) },
     }
 }
@@ -146,7 +146,7 @@ pub(crate) unsafe extern "C" fn gethostbyname2(name: *const c_char, family: c_in
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn gethostbyname_r(
     name: *const c_char,
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn gethostbyname_r(
     found: *mut *mut hostent,
     error: *mut c_int,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { gethostbyname2_r(name, libc::AF_INET, entry, buffer, len, found, error) }
 }
 
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn gethostbyname_r(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn gethostbyname2_r(
     name: *const c_char,
@@ -175,13 +175,13 @@ pub(crate) unsafe extern "C" fn gethostbyname2_r(
     found: *mut *mut hostent,
     error: *mut c_int,
 ) -> c_int {
-    // SAFETY: the program passes a name.
+    // SAFETY: INTERCEPT contract: the program passes a name, valid for this call.
     let Some(address) = (unsafe { address(name, family) }) else {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::gethostbyname2_r(name, family, entry, buffer, len, found, error) };
     };
     // The node's name is at the end of the room, which is too small if there is none for libc then.
-    // SAFETY: the program passes a name.
+    // SAFETY: INTERCEPT contract: the program passes a name, valid for this call.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
     let rest = len.saturating_sub(name.len());
     // SAFETY: as the program passed it, but for the name and with less room.

@@ -48,12 +48,12 @@ macro_rules! makers {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
                 match is_refused() {
                     true => -libc::ENOSYS,
-                    // SAFETY: as the program passed it.
+                    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                     false => unsafe { next::$name($($argument),*) },
                 }
             }
@@ -84,7 +84,7 @@ makers! {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn io_uring_get_probe() -> *mut c_void {
     match is_refused() {

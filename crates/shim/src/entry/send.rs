@@ -29,7 +29,7 @@ fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the program passes a buffer of that length.
@@ -44,12 +44,12 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: siz
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
     // SAFETY: the program passes so many parts.
     match on_stream(fd, |stream| {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         write_from(stream, &unsafe { gathered(parts, count(number)?) }?, Ok(0))
     }) {
         Some(sent) => pipe(sent, 0),
@@ -70,7 +70,7 @@ fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: Outcome<c_int>) -> 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pwritev2(
     fd: c_int,
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pwritev64v2(
     fd: c_int,
@@ -116,7 +116,7 @@ pub(crate) unsafe extern "C" fn pwritev64v2(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program passes a buffer of that length.
@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendto(
     fd: c_int,
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn sendto(
     }
     // SAFETY: the program passes a buffer of that length.
     match on_stream(fd, |stream| {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let buffer = unsafe { bytes(buffer, len) }?;
         check_address(to, to_len)?;
         stream.send(&[buffer], flags)
@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn sendto(
                     iov_base: buffer.cast_mut(),
                     iov_len: len,
                 };
-                // SAFETY: the kernel has read it.
+                // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
                 unsafe { diagnosis::sent(fd, to, to_len, (&raw const part, 1)) };
             }
             sent
@@ -177,10 +177,10 @@ pub(crate) unsafe extern "C" fn sendto(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the program passes a message.
+    // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     if let Ok(message) = unsafe { super::passed(message) } {
         // SAFETY: the message's address is as it says.
         match unsafe { open(fd, flags, (message.msg_name.cast(), message.msg_namelen)) } {
@@ -192,14 +192,14 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
         // SAFETY: it is one of the program's messages.
         unsafe { crate::rights::note(message) };
     }
-    // SAFETY: the program passes a message.
+    // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     match on_stream(fd, |stream| unsafe { send_message(stream, message, flags) }) {
         Some(sent) => pipe(sent, flags),
         None => {
             // SAFETY: what is not ours is as it was.
             let sent = unsafe { next::sendmsg(fd, message, flags) };
             if sent > 0 {
-                // SAFETY: the kernel has read it.
+                // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
                 unsafe {
                     let msghdr {
                         msg_name,
@@ -220,7 +220,7 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sendmmsg(
     fd: c_int,
@@ -290,7 +290,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
 /// `message` is null or a message of the program's.
 unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) -> Outcome<ssize_t> {
     check_flags(flags)?;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let message = unsafe { super::passed(message) }?;
     if !message.msg_name.is_null() {
         if message.msg_namelen.cast_signed() < 0 {
@@ -344,6 +344,6 @@ unsafe fn open(fd: c_int, flags: c_int, to: (*const sockaddr, socklen_t)) -> Opt
     if flags & libc::MSG_FASTOPEN == 0 || to.0.is_null() {
         return None;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { super::setup::connect_to_send(fd, to, flags) }
 }

@@ -26,10 +26,10 @@ const AF_SMC: c_int = 43;
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     let number = unsafe { next::socket(domain, kind, protocol) };
     let is_ip = domain == libc::AF_INET || domain == libc::AF_INET6;
     let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
         if suits.is_some_and(|at| fresh.is_port_taken(fd, at)) {
             return answer(Err(Errno::ADDRINUSE));
         }
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let bound = unsafe { next::bind(fd, to, len) };
         if bound == 0 {
             fresh.note_bound(at.is_some_and(|at| at.port() == 0));
@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
         return bound;
     }
     match file.stream() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Some(stream) => answer(unsafe { bind_again(stream, to, len) }),
         // SAFETY: what is not ours is as it was.
         None => unsafe { next::bind(fd, to, len) },
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
 ///
 /// As for `bind`.
 unsafe fn let_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let Ok(Passed::Inet(at)) = (unsafe { read_address(to, len) }) else {
         return None;
     };
@@ -109,10 +109,10 @@ unsafe fn let_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Soc
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn bindresvport(fd: c_int, at: *mut libc::sockaddr_in) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let bound = unsafe { next::bindresvport(fd, at) };
     if bound == 0
         && !is_inside()
@@ -140,7 +140,7 @@ unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Ou
     }
     // A listening socket is bound.
     rustix::net::listen(&like, 0).map_err(|errno| Errno(errno.raw_os_error()))?;
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     outcome(unsafe { next::bind(like.as_raw_fd(), to, len) })
 }
 
@@ -148,11 +148,11 @@ unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Ou
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         let listens = unsafe { next::listen(fd, backlog) };
         if listens == 0 && start::is_wanted() && !is_inside() {
             let _inside = Inside::enter();
@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if file.stream().is_some() {
         return answer(Err(Errno::INVAL));
     }
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     let listens = unsafe { next::listen(fd, backlog) };
     if listens != 0 {
         return listens;
@@ -202,7 +202,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: as there.
@@ -345,7 +345,7 @@ unsafe fn connect_once(
             Kind::Stream(stream) => check_family(stream.domain, to, len).map(|()| plain(to)),
             _ => Ok(plain(to)),
         },
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Ok(Passed::Unspecified) => return unsafe { disconnect(&file, fd, (to, len)) },
         Err(_) if file.stream().is_none() => return None,
         Err(Errno::FAULT) => return Some(Err(Errno::FAULT)),
@@ -386,7 +386,7 @@ unsafe fn disconnect(
     match &file.kind {
         Kind::Stream(stream) => Some(stream.dissolve(file, fd, stream.is_reset_by_end()).map(|_| 0)),
         Kind::Listener(listener) => {
-            // SAFETY: as the program passed it.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             let done = outcome(unsafe { next::connect(fd, to, len) });
             if done.is_ok() {
                 listener.end(file, fd);
@@ -478,7 +478,7 @@ fn shut_attempt(fd: c_int, how: c_int) -> Option<c_int> {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(given_up) = shut_attempt(fd, how) {
@@ -487,7 +487,7 @@ pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(shut) = on_stream(fd, |stream| stream.shutdown(how)) {
         return shut;
     }
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes numbers alone, and no pointer.
     let shut = unsafe { next::shutdown(fd, how) };
     let file = table::get(fd).filter(|_| !is_inside());
     match file.as_ref().map(|file| (file, &file.kind)) {

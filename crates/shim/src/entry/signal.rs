@@ -11,7 +11,7 @@ use crate::{dispatch, next, signals};
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     // SAFETY: as there.
@@ -22,7 +22,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     signals::install_simply(signal, handler, SA_RESTART)
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     signals::install_simply(signal, handler, SA_RESTART)
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn bsd_signal(signal: c_int, handler: sighandler_t)
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     signals::install_simply(signal, handler, SA_RESETHAND | SA_NODEFER)
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     signals::install_simply(signal, handler, SA_RESETHAND | SA_NODEFER)
@@ -62,7 +62,7 @@ pub(crate) unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
     let kept = dispatch::still_open(how, new);
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, new: *const sigset_t, ol
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pthread_sigmask(
     how: c_int,
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn pthread_sigmask(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
     /// `SIG_HOLD`.
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> 
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
     let mut own = MaybeUninit::uninit();
@@ -144,10 +144,10 @@ pub(crate) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigblock(signals: c_int) -> c_int {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { next::sigblock(dispatch::still_open_of(signals)) }
 }
 
@@ -155,10 +155,10 @@ pub(crate) unsafe extern "C" fn sigblock(signals: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigsetmask(signals: c_int) -> c_int {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { next::sigsetmask(dispatch::still_open_of(signals)) }
 }
 
@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn sigsetmask(signals: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn siginterrupt(signal: c_int, ends: c_int) -> c_int {
     signals::set_flag(signal, SA_RESTART, ends == 0)

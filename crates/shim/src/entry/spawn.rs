@@ -36,11 +36,11 @@ fn given_by(actions: *const c_void) -> Vec<c_int> {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn posix_spawn_file_actions_init(actions: *mut c_void) -> c_int {
     forget(actions);
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::posix_spawn_file_actions_init(actions) }
 }
 
@@ -48,11 +48,11 @@ pub(crate) unsafe extern "C" fn posix_spawn_file_actions_init(actions: *mut c_vo
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int {
     forget(actions);
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::posix_spawn_file_actions_destroy(actions) }
 }
 
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn posix_spawn_file_actions_destroy(actions: *mut c
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     actions: *mut c_void,
@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C" fn posix_spawn_file_actions_adddup2(
         let copied = copied.get_or_insert_default();
         copied.entry(actions.addr()).or_default().push(from);
     }
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::posix_spawn_file_actions_adddup2(actions, from, to) }
 }
 
@@ -80,11 +80,11 @@ pub(crate) unsafe extern "C" fn posix_spawn_file_actions_adddup2(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn system(command: *const c_char) -> c_int {
     prepare_shell();
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::system(command) }
 }
 
@@ -92,11 +92,11 @@ pub(crate) unsafe extern "C" fn system(command: *const c_char) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
     prepare_shell();
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::popen(command, mode) }
 }
 
@@ -115,7 +115,7 @@ macro_rules! spawn {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name(
                 child: *mut pid_t,
@@ -126,7 +126,7 @@ macro_rules! spawn {
                 environment: Strings,
             ) -> c_int {
                 if !wants() {
-                    // SAFETY: as the program passed it.
+                    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                     return unsafe { next::$name(child, path, actions, attributes, arguments, environment) };
                 }
                 // SAFETY: the program passes a path or a name, and an environment.

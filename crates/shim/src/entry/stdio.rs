@@ -33,7 +33,7 @@ unsafe extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, le
 }
 
 unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
-    // SAFETY: a plain number.
+    // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { super::descriptors::close(cookie as usize as c_int) }
 }
 
@@ -53,13 +53,13 @@ unsafe extern "C" {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // A socket may become a connection that is none yet.
     let is_socket = table::get(fd).is_some_and(|file| matches!(file.kind, Kind::Stream(_) | Kind::Fresh(_)));
     if !is_socket || is_inside() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::fdopen(fd, mode) };
     }
     let functions = Functions {
@@ -118,7 +118,7 @@ static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_
 /// `variable` is one of libc's variables, which no other code uses meanwhile.
 unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
     let own = &STANDARD[number as usize];
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let former = unsafe { variable.read() };
     let is_connection = table::get(number).is_some_and(|file| file.stream().is_some());
     if !is_connection || former.is_null() || own.load(Relaxed) == former {
@@ -130,7 +130,7 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
         // SAFETY: both are streams of libc's, and no other code uses them yet, or any more.
         unsafe { succeed(stream, former) };
         own.store(stream, Relaxed);
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe { variable.write(stream) };
     }
 }
@@ -165,19 +165,19 @@ unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     // SAFETY: the program passes one of its streams.
     let number = unsafe { libc::fileno(stream) };
     let is_stream = table::get(number).is_some_and(|file| file.stream().is_some());
     if is_stream || !table::has(number) || is_inside() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::fclose(stream) };
     }
     let _inside = Inside::enter();
     let _file = super::descriptors::forget(number);
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::fclose(stream) }
 }
 
@@ -185,14 +185,14 @@ pub(crate) unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn freopen(
     path: *const c_char,
     mode: *const c_char,
     stream: *mut FILE,
 ) -> *mut FILE {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { reopened(stream, || next::freopen(path, mode, stream)) }
 }
 
@@ -200,14 +200,14 @@ pub(crate) unsafe extern "C" fn freopen(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn freopen64(
     path: *const c_char,
     mode: *const c_char,
     stream: *mut FILE,
 ) -> *mut FILE {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { reopened(stream, || next::freopen64(path, mode, stream)) }
 }
 
@@ -217,13 +217,13 @@ pub(crate) unsafe extern "C" fn freopen64(
 ///
 /// It is one of the program's streams.
 unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mut FILE {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let number = unsafe { libc::fileno(stream) };
     if !table::has(number) || is_inside() {
         return reopen();
     }
     // What cannot be written is lost, as there.
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { libc::fflush(stream) };
     let _inside = Inside::enter();
     // SAFETY: the caller says so, and the number is still a socket.

@@ -18,7 +18,7 @@ struct Beginning {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pthread_create(
     thread: *mut pthread_t,
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn pthread_create(
         dispatch::look_before_thread();
     }
     if !dispatch::is_on() || is_inside() {
-        // SAFETY: as the program passed it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::pthread_create(thread, attributes, begin, argument) };
     }
     let beginning = Box::into_raw(Box::new(Beginning { begin, argument }));
@@ -50,9 +50,9 @@ pub(crate) unsafe extern "C" fn pthread_create(
 /// It is passed a beginning, which is its own.
 unsafe extern "C-unwind" fn join_and_begin(beginning: *mut c_void) -> *mut c_void {
     dispatch::join();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let Beginning { begin, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
-    // SAFETY: the program says so.
+    // SAFETY: INTERCEPT contract: the program's arguments, valid for this call.
     unsafe { begin(argument) }
 }
 
@@ -60,7 +60,7 @@ unsafe extern "C-unwind" fn join_and_begin(beginning: *mut c_void) -> *mut c_voi
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     cancel::cancel(thread)

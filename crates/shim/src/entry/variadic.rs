@@ -30,7 +30,7 @@ impl Arguments {
             self.taken += 8;
             return next;
         }
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe {
             let next = self.stacked.read();
             self.stacked = self.stacked.add(1);
@@ -71,7 +71,7 @@ impl Arguments {
             self.left += 8;
             return next;
         }
-        // SAFETY: the caller says so.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe {
             let next = self.stacked.read();
             self.stacked = self.stacked.add(1);
@@ -88,7 +88,7 @@ macro_rules! variadic {
         ///
         /// # Safety
         ///
-        /// As there.
+        /// The INTERCEPT contract of [`entry`](crate::entry).
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -134,7 +134,7 @@ macro_rules! variadic {
         ///
         /// # Safety
         ///
-        /// As there.
+        /// The INTERCEPT contract of [`entry`](crate::entry).
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
         #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -23,7 +23,7 @@ macro_rules! vfork {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg(target_arch = "x86_64")]
             #[unsafe(naked)]
             #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -77,7 +77,7 @@ macro_rules! vfork {
             ///
             /// # Safety
             ///
-            /// As there.
+            /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg(target_arch = "aarch64")]
             #[unsafe(naked)]
             #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -153,9 +153,9 @@ struct Beginning {
 /// It is passed a beginning, of which the child has a copy.
 unsafe extern "C" fn begin_forked(beginning: *mut c_void) -> c_int {
     process::forked();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let Beginning { begin, argument } = unsafe { &*beginning.cast::<Beginning>() };
-    // SAFETY: the program says so.
+    // SAFETY: INTERCEPT contract: the program's arguments, valid for this call.
     unsafe { begin(*argument) }
 }
 
@@ -163,7 +163,7 @@ unsafe extern "C" fn begin_forked(beginning: *mut c_void) -> c_int {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn clone(
     begin: Start,
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn clone(
     /// With threads of one process, or numbers of one table, the child is not told from its parent.
     const ONE: c_int = libc::CLONE_THREAD | libc::CLONE_FILES;
     const BORROWS: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let plainly =
         |begin, argument| unsafe { next::clone(begin, stack, flags, argument, parent, storage, child) };
     if flags & libc::CLONE_VM == 0 && start::is_wanted() {

@@ -52,10 +52,10 @@ fn is_over(status: c_int) -> bool {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn wait(status: *mut c_int) -> pid_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { waited(status, |status| next::wait(status)) }
 }
 
@@ -63,10 +63,10 @@ pub(crate) unsafe extern "C" fn wait(status: *mut c_int) -> pid_t {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn waitpid(process: pid_t, status: *mut c_int, options: c_int) -> pid_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { waited(status, |status| next::waitpid(process, status, options)) }
 }
 
@@ -74,10 +74,10 @@ pub(crate) unsafe extern "C" fn waitpid(process: pid_t, status: *mut c_int, opti
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { waited(status, |status| next::wait3(status, options, usage)) }
 }
 
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, usage:
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn wait4(
     process: pid_t,
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn wait4(
     options: c_int,
     usage: *mut rusage,
 ) -> pid_t {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { waited(status, |status| next::wait4(process, status, options, usage)) }
 }
 
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn wait4(
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn waitid(
     which: idtype_t,
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn waitid(
     info: *mut siginfo_t,
     options: c_int,
 ) -> c_int {
-    // SAFETY: as the program passed it.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { waited_for(info, |info| next::waitid(which, id, info, options)) }
 }
 
@@ -140,6 +140,6 @@ pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
 /// It is what `waitid(2)` tells.
 unsafe fn tells_of_end(info: &siginfo_t) -> bool {
     let over = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
-    // SAFETY: the caller says so.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { info.si_pid() != 0 && over.contains(&info.si_code) }
 }

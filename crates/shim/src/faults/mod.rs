@@ -142,7 +142,7 @@ fn beside(programs: &sigaction) -> sigaction {
 ///
 /// # Safety
 ///
-/// As there.
+/// The INTERCEPT contract of [`entry`](crate::entry).
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     let installed = &INSTALLED[signal as usize];
     let before = installed.action();

@@ -165,7 +165,7 @@ impl Mode {
 /// Whether a socket has the mark. O_ASYNC with an owner, which gets signals, is no mark.
 fn is_marked(number: c_int) -> bool {
     rustix::fs::fcntl_getfl(table::borrow(&number)).is_ok_and(|flags| flags.contains(MARK))
-        // SAFETY: a plain number.
+        // SAFETY: the call takes numbers alone, and no pointer.
         && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
 }
 

@@ -60,7 +60,7 @@ impl Owner {
         let is_told_all = flags.contains(ASYNC);
         (target.id != 0 || is_told_all).then(|| Owner {
             target,
-            // SAFETY: plain numbers.
+            // SAFETY: the call takes numbers alone, and no pointer.
             signal: unsafe { next::fcntl(number, F_GETSIG, 0) },
             is_told_all,
         })
@@ -69,7 +69,7 @@ impl Owner {
     /// It is sent those of this descriptor from now on.
     pub(super) fn has(&self, number: c_int) {
         self.target.has(number);
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         unsafe { next::fcntl(number, F_SETSIG, self.signal as c_ulong) };
         let descriptor = table::borrow(&number);
         if self.is_told_all

@@ -30,7 +30,7 @@ impl History {
     /// A socket of the kernel's that was set so: what it says, the kernel would say.
     pub(in crate::socket) fn shadow(&self, domain: c_int) -> Outcome<OwnedFd> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes numbers alone, and no pointer.
         let shadow = table::adopt(outcome(unsafe { next::socket(domain, kind, self.protocol()) })?);
         self.replay(shadow.as_raw_fd());
         Ok(shadow)
