@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::epoll::Epoll;
-use crate::socket::{Forwarded, Found, Fresh, Listener, Mode, Relayed, Stream};
+use crate::socket::{Forwarded, InheritedListener, Listener, Mode, Relayed, Stream, UnconnectedSocket};
 
 /// An open file description that is not the kernel's alone.
 pub(crate) struct File {
@@ -19,13 +19,13 @@ pub(crate) struct File {
 pub(crate) enum Kind {
     /// A TCP socket before `connect` or `listen`. All calls are the kernel's, as on a listener and an epoll,
     /// but for those that say otherwise.
-    Fresh(Fresh),
+    Fresh(UnconnectedSocket),
     /// A connection of the node's.
     Stream(Stream),
     /// A listener of the kernel's and of the node's.
     Listener(Listener),
     /// A listener of the kernel's, which is to be one of the node's, too, when it is waited for.
-    Found(Found),
+    Found(InheritedListener),
     /// A listener of the kernel's, which has the connections of the node's, too.
     Forwarded(Forwarded),
     /// A connection of the node's that the kernel's socket stands for.
@@ -90,10 +90,12 @@ impl File {
     pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         match &self.kind {
             Kind::Stream(stream) => stream.set_nonblocking(nonblocking),
-            Kind::Listener(Listener { mode, .. }) | Kind::Found(Found { mode, .. }) => {
+            Kind::Listener(Listener { mode, .. }) | Kind::Found(InheritedListener { mode, .. }) => {
                 return mode.set_nonblocking(number, nonblocking);
             }
-            Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => return false,
+            Kind::Fresh(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => {
+                return false;
+            }
         }
         true
     }
@@ -101,7 +103,7 @@ impl File {
     /// Whether calls on a listener wait.
     pub(crate) fn listener_mode(&self) -> Option<&Mode> {
         match &self.kind {
-            Kind::Listener(Listener { mode, .. }) | Kind::Found(Found { mode, .. }) => Some(mode),
+            Kind::Listener(Listener { mode, .. }) | Kind::Found(InheritedListener { mode, .. }) => Some(mode),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use toehold_socket::{Node, TcpListener, TcpStream};
 
 use crate::file::{File, Kind};
-use crate::socket::{Found, Fresh, Listener, Relayed, Stream};
+use crate::socket::{InheritedListener, Listener, Relayed, Stream, UnconnectedSocket};
 use crate::usage::{Counter, count};
 use crate::{node, table};
 
@@ -49,9 +49,9 @@ pub(crate) fn look_at(number: c_int) {
     // Another program has made it, which was not on the node, or has given it away.
     if may_be_connection(number) {
         adopt_connection(number);
-    } else if let Some(found) = Found::at(number) {
+    } else if let Some(found) = InheritedListener::at(number) {
         table::put(number, Arc::new(File::new(Kind::Found(found))));
-    } else if let Some(fresh) = Fresh::at(number) {
+    } else if let Some(fresh) = UnconnectedSocket::at(number) {
         table::put(number, Arc::new(File::new(Kind::Fresh(fresh))));
     }
 }
@@ -93,7 +93,7 @@ fn adopt_listener(number: c_int, beside: c_int) -> Option<()> {
     drop(table::adopt(beside));
     table::own(copied.as_raw_fd());
     let inner = TcpListener::from_fd(&node, copied).ok()?;
-    let listener = Listener::inherited(inner, Found::domain_of(number), number);
+    let listener = Listener::inherited(inner, InheritedListener::domain_of(number), number);
     table::put(number, Arc::new(File::new(Kind::Listener(listener))));
     count(Counter::Inherited, 1);
     Some(())

@@ -14,7 +14,7 @@ use toehold_node::why::Reason;
 
 use crate::borrower::is_borrower;
 use crate::file::{File, Kind};
-use crate::socket::{Forwarded, Found, Listener, Relayed, Stream};
+use crate::socket::{Forwarded, InheritedListener, Listener, Relayed, Stream};
 use crate::usage::{Counter, count};
 use crate::{epoll, node, rights, start, table};
 
@@ -55,7 +55,7 @@ pub(crate) fn was_told_past(file: &File, number: c_int) -> bool {
 /// sockets alone.
 #[cold]
 pub(crate) fn to_kernel(number: c_int) {
-    Found::listen(number);
+    InheritedListener::listen(number);
     let Some(file) = table::get(number) else { return };
     match &file.kind {
         Kind::Listener(listener) => drop(forward(&file, listener, number)),
@@ -163,7 +163,7 @@ pub(crate) fn for_good() {
     node::hold();
     node::tell(&own_name(), Reason::Filter);
     for number in table::used() {
-        Found::listen(number);
+        InheritedListener::listen(number);
         if let Some(file) = table::get(number) {
             begin(&file, number);
         }

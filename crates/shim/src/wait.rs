@@ -16,7 +16,7 @@ use crate::epoll::Sockets;
 use crate::file::{File, Kind};
 use crate::inside::Inside;
 use crate::readiness::interest;
-use crate::socket::{Found, Listener};
+use crate::socket::{InheritedListener, Listener};
 use crate::{next, node, process, relay, signals, sleep, start, table};
 
 /// Waits until something of a poll's is ready, which is taken, or one of the descriptors
@@ -65,7 +65,7 @@ pub(crate) fn concerns(number: c_int) -> bool {
     table::get(number).is_some_and(|file| {
         source(&file).is_some()
             || is_nest(&file)
-            || matches!(file.kind, Kind::Found(_)) && Found::listen(number)
+            || matches!(file.kind, Kind::Found(_)) && InheritedListener::listen(number)
     })
 }
 

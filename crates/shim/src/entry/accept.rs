@@ -13,7 +13,7 @@ use super::waiting;
 use crate::answer::{answer, errno, outcome};
 use crate::file::{File, Kind};
 use crate::inside::is_outermost;
-use crate::socket::{Behind, Forwarded, Found, Mode, Place, Relayed, plain};
+use crate::socket::{Forwarded, ForwardedPeers, InheritedListener, Mode, Place, Relayed, plain};
 use crate::usage::{Counter, count};
 use crate::{next, signals, table, wait};
 
@@ -178,7 +178,7 @@ unsafe fn accept_from(
             return unsafe { accept_behind(*behind, *domain, way, fd, (from, len)) }.map(Some);
         }
         Kind::Found(_) => {
-            Found::listen(fd);
+            InheritedListener::listen(fd);
             // SAFETY: likewise.
             return unsafe { accept_from(way, fd, (from, len), patience) };
         }
@@ -246,7 +246,7 @@ unsafe fn accept_from(
 ///
 /// As for `accept4`.
 unsafe fn accept_behind(
-    behind: Behind,
+    behind: ForwardedPeers,
     domain: c_int,
     way: Way,
     fd: c_int,

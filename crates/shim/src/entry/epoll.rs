@@ -14,7 +14,7 @@ use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
-use crate::socket::Found;
+use crate::socket::InheritedListener;
 use crate::{dispatch, epoll, next, start, table};
 
 fn made(number: c_int) -> c_int {
@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     let look = || table::get(fd).map(|file| file.share());
     let mut target = look();
     if let Some(Kind::Found(_)) = target.as_ref().map(|file| &file.kind) {
-        Found::listen(fd);
+        InheritedListener::listen(fd);
         target = look();
     }
     let is_stream = target.as_ref().is_some_and(|file| file.stream().is_some());

@@ -12,7 +12,7 @@ use crate::answer::answer;
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::memory::{is_readable, is_writable};
-use crate::socket::{Found, Value, is_kernels_alone, is_refused};
+use crate::socket::{InheritedListener, Value, is_kernels_alone, is_refused};
 use crate::table::Used;
 use crate::{next, relay, table};
 
@@ -69,7 +69,9 @@ pub(crate) unsafe extern "C" fn setsockopt(
     let set = unsafe { next::setsockopt(fd, level, name, value, len) };
     if set == 0 {
         match &file.kind {
-            Kind::Fresh(fresh) | Kind::Found(Found { fresh, .. }) => fresh.note_option(level, name, bytes),
+            Kind::Fresh(fresh) | Kind::Found(InheritedListener { fresh, .. }) => {
+                fresh.note_option(level, name, bytes)
+            }
             Kind::Listener(listener) => listener.note_option(level, name, bytes),
             Kind::Stream(_) | Kind::Forwarded(_) | Kind::Relayed(_) | Kind::Epoll(_) => {}
         }

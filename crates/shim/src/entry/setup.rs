@@ -15,7 +15,7 @@ use crate::answer::{answer, errno, outcome};
 use crate::file::{File, Kind};
 use crate::inside::{Inside, is_inside};
 use crate::node::{self, Route};
-use crate::socket::{Found, Fresh, Listener, Mode, Pace, Stream, plain};
+use crate::socket::{InheritedListener, Listener, Mode, Pace, Stream, UnconnectedSocket, plain};
 use crate::usage::{Counter, count};
 use crate::{cancel, inherited, next, relay, signals, start, table};
 
@@ -35,9 +35,9 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
     let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
     if number >= 0 && (is_ip || domain == AF_SMC) && !is_inside() && start::is_wanted() {
         let _inside = Inside::enter();
-        match is_ip && is_stream && Fresh::is_carried(protocol) {
+        match is_ip && is_stream && UnconnectedSocket::is_carried(protocol) {
             true => {
-                let fresh = Fresh::new(domain, protocol);
+                let fresh = UnconnectedSocket::new(domain, protocol);
                 table::put(number, Arc::new(File::new(Kind::Fresh(fresh))));
             }
             false => count(Counter::NotStream, 1),
@@ -158,7 +158,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
             let _inside = Inside::enter();
             // Another program has made the socket, or this one, past the library.
             inherited::look_at(fd);
-            Found::listen(fd);
+            InheritedListener::listen(fd);
         }
         return listens;
     };
@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         Kind::Listener(listener) => listener.set_backlog(backlog),
         // A program that calls `listen` will wait for connections, too.
         Kind::Found(_) => {
-            Found::listen(fd);
+            InheritedListener::listen(fd);
         }
         Kind::Fresh(fresh) => {
             let wants_signals = Mode::wants_signals(fd);
@@ -341,7 +341,9 @@ unsafe fn connect_once(
         Ok(Passed::Inet(to)) => match &file.kind {
             Kind::Fresh(fresh) if check_family(fresh.domain, to, len).is_err() => return None,
             // To that family the kernel does not connect it.
-            Kind::Fresh(_) if plain(to) != to && Fresh::is_only_ipv6(fd) => return None,
+            Kind::Fresh(_) if plain(to) != to && UnconnectedSocket::is_only_ipv6(fd) => {
+                return None;
+            }
             Kind::Stream(stream) => check_family(stream.domain, to, len).map(|()| plain(to)),
             _ => Ok(plain(to)),
         },
@@ -415,7 +417,7 @@ fn connect_anew(
 }
 
 fn connect_fresh(
-    fresh: &Fresh,
+    fresh: &UnconnectedSocket,
     (file, fd): (&File, c_int),
     to: SocketAddr,
     pace: Pace,

@@ -13,13 +13,13 @@ use crate::table;
 
 /// Of one listener.
 #[derive(Clone, Copy)]
-pub(crate) struct Behind {
+pub(crate) struct ForwardedPeers {
     domain: c_int,
     at: IpAddr,
     callers: &'static Callers,
 }
 
-impl Behind {
+impl ForwardedPeers {
     /// Has the engine connect the peers of the node's listener to the kernel's listener beside it. Returns
     /// `None` if it cannot.
     pub(super) fn forward(
@@ -27,12 +27,12 @@ impl Behind {
         domain: c_int,
         number: c_int,
         which: Forwarded,
-    ) -> Option<Behind> {
+    ) -> Option<ForwardedPeers> {
         let descriptor = table::borrow(&number);
         let at = SocketAddr::try_from(rustix::net::getsockname(descriptor).ok()?).ok()?;
         let callers = callers()?;
         listener.forward(descriptor, callers, which).ok()?;
-        Some(Behind {
+        Some(ForwardedPeers {
             domain,
             at: plain(at).ip(),
             callers,

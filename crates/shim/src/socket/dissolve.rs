@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use toehold_posix::errno::{Errno, Outcome};
 
 use super::owner::Owner;
-use super::{Fresh, Stream};
+use super::{Stream, UnconnectedSocket};
 use crate::file::{File, Kind};
 use crate::{next, node, table};
 
@@ -34,7 +34,7 @@ impl Stream {
         // As in the kernel, the port stays in the name of what is bound no more.
         let former = self.local().ok().filter(|_| !bound);
         self.end();
-        let fresh = Fresh::again(self.domain, &self.history, bound);
+        let fresh = UnconnectedSocket::again(self.domain, &self.history, bound);
         fresh.note_former_port(former.map_or(0, |former| former.port()));
         let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
         let numbers = match file.numbers().count() {

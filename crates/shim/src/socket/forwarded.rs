@@ -6,13 +6,13 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 
 use toehold_node::Forwarded as Which;
 
-use super::{Behind, Listener};
+use super::{ForwardedPeers, Listener};
 use crate::{next, node, table};
 
 /// A forwarded listener. No call of its own goes to the node.
 pub(crate) struct Forwarded {
     pub(crate) domain: c_int,
-    pub(crate) behind: Behind,
+    pub(crate) behind: ForwardedPeers,
     /// As long as any process has it, the node's listener is open.
     holder: Option<OwnedFd>,
 }
@@ -23,7 +23,7 @@ impl Forwarded {
         listener.mode.restore(number);
         Some(Forwarded {
             domain: listener.domain,
-            behind: Behind::forward(&listener.inner, listener.domain, number, Which::All)?,
+            behind: ForwardedPeers::forward(&listener.inner, listener.domain, number, Which::All)?,
             holder: listener.pass_on().and_then(node::copy),
         })
     }

@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use super::{Fresh, Listener, Mode};
+use super::{Listener, Mode, UnconnectedSocket};
 use crate::file::{File, Kind};
 use crate::inside::Inside;
 use crate::table;
 
 /// An inherited listener of the kernel's.
-pub(crate) struct Found {
+pub(crate) struct InheritedListener {
     /// How it was set by this process.
-    pub(crate) fresh: Fresh,
+    pub(crate) fresh: UnconnectedSocket,
     pub(crate) mode: Mode,
 }
 
-impl Found {
+impl InheritedListener {
     /// That of a number, if it is a listener's.
-    pub(crate) fn at(number: c_int) -> Option<Found> {
-        is_listener(number).then(|| Found {
-            fresh: Fresh::found(number),
+    pub(crate) fn at(number: c_int) -> Option<InheritedListener> {
+        is_listener(number).then(|| InheritedListener {
+            fresh: UnconnectedSocket::found(number),
             mode: Mode::found(number),
         })
     }
@@ -57,7 +57,7 @@ fn listen(number: c_int) -> bool {
     let Some(file) = table::get(number) else {
         return false;
     };
-    let Kind::Found(Found { fresh, mode }) = &file.kind else {
+    let Kind::Found(InheritedListener { fresh, mode }) = &file.kind else {
         // Another thread has done so.
         return matches!(file.kind, Kind::Listener(_));
     };

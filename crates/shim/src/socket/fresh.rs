@@ -16,7 +16,7 @@ use toehold_socket::{ConnectOptions, Node, Settings, SocketOption, TcpStream};
 use super::options::is_kernels_alone;
 use super::owner::Owner;
 use super::ports::Ports;
-use super::{Found, History, Stream, plain, replace};
+use super::{History, InheritedListener, Stream, plain, replace};
 use crate::file::File;
 use crate::{next, node, relay, table};
 
@@ -32,7 +32,7 @@ pub(crate) enum Pace {
 }
 
 /// A TCP socket before `connect` or `listen`.
-pub(crate) struct Fresh {
+pub(crate) struct UnconnectedSocket {
     pub(crate) domain: c_int,
     pub(super) history: History,
     bound: AtomicBool,
@@ -50,9 +50,9 @@ pub(crate) struct Fresh {
     former_port: AtomicU16,
 }
 
-impl Fresh {
-    pub(crate) fn new(domain: c_int, protocol: c_int) -> Fresh {
-        Fresh {
+impl UnconnectedSocket {
+    pub(crate) fn new(domain: c_int, protocol: c_int) -> UnconnectedSocket {
+        UnconnectedSocket {
             domain,
             history: History::of(protocol),
             bound: AtomicBool::new(false),
@@ -66,12 +66,12 @@ impl Fresh {
     }
 
     /// One that another process has made, if a descriptor is a TCP socket that is neither connected nor listens.
-    pub(crate) fn at(number: c_int) -> Option<Fresh> {
+    pub(crate) fn at(number: c_int) -> Option<UnconnectedSocket> {
         let descriptor = table::borrow(&number);
         let family = sockopt::socket_domain(descriptor);
         let is_tcp = [Ok(AddressFamily::INET), Ok(AddressFamily::INET6)].contains(&family)
-            && Fresh::is_carried(protocol_of(number));
-        (is_tcp && is_closed(number)).then(|| Fresh::found(number))
+            && UnconnectedSocket::is_carried(protocol_of(number));
+        (is_tcp && is_closed(number)).then(|| UnconnectedSocket::found(number))
     }
 
     /// Whether a node carries streams of a protocol. One of MPTCP's goes on as TCP where the peer does not know
@@ -81,8 +81,8 @@ impl Fresh {
     }
 
     /// One as another process has set it.
-    pub(super) fn found(number: c_int) -> Fresh {
-        let fresh = Fresh::new(Found::domain_of(number), protocol_of(number));
+    pub(super) fn found(number: c_int) -> UnconnectedSocket {
+        let fresh = UnconnectedSocket::new(InheritedListener::domain_of(number), protocol_of(number));
         for (level, name, value) in fresh.history.of_kernels(number, fresh.domain) {
             fresh.note_option(level, name, &value);
         }
@@ -96,11 +96,11 @@ impl Fresh {
     }
 
     /// One in the place of another, as that one was set, and bound, if it was.
-    pub(super) fn again(domain: c_int, history: &History, bound: bool) -> Fresh {
-        Fresh {
+    pub(super) fn again(domain: c_int, history: &History, bound: bool) -> UnconnectedSocket {
+        UnconnectedSocket {
             history: history.copy(),
             bound: AtomicBool::new(bound),
-            ..Fresh::new(domain, 0)
+            ..UnconnectedSocket::new(domain, 0)
         }
     }
 
@@ -230,7 +230,7 @@ impl Fresh {
             return false;
         }
         let reuses = sockopt::socket_reuseaddr(descriptor) == Ok(true);
-        let of_both = at.ip().is_unspecified() && at.is_ipv6() && !Fresh::is_only_ipv6(number);
+        let of_both = at.ip().is_unspecified() && at.is_ipv6() && !UnconnectedSocket::is_only_ipv6(number);
         let ipv4 = of_both.then(|| SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), at.port()));
         let mut places = ipv4.into_iter().chain([at]);
         places.any(|at| {
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn who_is_bound_to_no_device_is_not_the_kernels() {
-        let fresh = Fresh::new(libc::AF_INET, 0);
+        let fresh = UnconnectedSocket::new(libc::AF_INET, 0);
         let bind = |name: &[u8]| fresh.note_option(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name);
         for (name, is_kernels) in [
             (&b""[..], false),

@@ -14,7 +14,7 @@ use toehold_posix::errno::{Errno, Outcome};
 use toehold_posix::options::{Meaning, meaning};
 use toehold_socket::{SocketOption, TcpListener};
 
-use super::{Behind, Fresh, History, Legacy, Mode, Stream, plain};
+use super::{ForwardedPeers, History, Legacy, Mode, Stream, UnconnectedSocket, plain};
 use crate::file::{File, Kind};
 use crate::{node, table};
 
@@ -32,14 +32,14 @@ pub(crate) struct Listener {
     is_given: AtomicBool,
     /// The peers that the engine connects to the kernel's listener. The engine accepts the node's connections
     /// if no thread waits for them there. The program may wait for the kernel's listener, past the library.
-    pub(crate) behind: Option<Behind>,
+    pub(crate) behind: Option<ForwardedPeers>,
     /// Held by the thread that looks for a connection of the kernel's, and takes it.
     taking: Mutex<()>,
 }
 
 impl Listener {
     /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
-    pub(crate) fn beside(fresh: &Fresh, number: c_int, backlog: c_int) -> Option<Listener> {
+    pub(crate) fn beside(fresh: &UnconnectedSocket, number: c_int, backlog: c_int) -> Option<Listener> {
         let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
         let at = SocketAddr::try_from(name).ok().map(plain)?;
         fresh.catch_up(number);
@@ -62,7 +62,7 @@ impl Listener {
         inner.description().set_backlog(backlog);
         inner.description().set_ipv6(fresh.domain == libc::AF_INET6);
         Some(Listener {
-            behind: Behind::forward(&inner, fresh.domain, number, Which::Unattended),
+            behind: ForwardedPeers::forward(&inner, fresh.domain, number, Which::Unattended),
             inner,
             domain: fresh.domain,
             history,
@@ -78,7 +78,7 @@ impl Listener {
     pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
         let history = History::shared(inner.description());
         Listener {
-            behind: Behind::forward(&inner, domain, number, Which::Unattended),
+            behind: ForwardedPeers::forward(&inner, domain, number, Which::Unattended),
             inner,
             domain,
             history,
@@ -102,7 +102,7 @@ impl Listener {
     /// which both processes have.
     pub(crate) fn give(&self, number: c_int) {
         self.is_given.store(true, Relaxed);
-        if Behind::forward(&self.inner, self.domain, number, Which::All).is_none() {
+        if ForwardedPeers::forward(&self.inner, self.domain, number, Which::All).is_none() {
             return;
         }
         // The close of this one would reset the connections that wait.
@@ -140,7 +140,7 @@ impl Listener {
             Kind::Listener(_) if node::is_there() => {}
             _ => return None,
         }
-        let fresh = Fresh::again(self.domain, &self.history, true);
+        let fresh = UnconnectedSocket::again(self.domain, &self.history, true);
         let mut listener = Self::beside(&fresh, number, self.inner.description().backlog())?;
         listener.mode = self.mode.copy();
         let made = Arc::new(File::new(Kind::Listener(listener)));
@@ -198,7 +198,7 @@ impl Listener {
     /// was before.
     pub(crate) fn end(&self, file: &File, number: c_int) {
         self.mode.restore(number);
-        let fresh = Fresh::again(self.domain, &self.history, true);
+        let fresh = UnconnectedSocket::again(self.domain, &self.history, true);
         let fresh = Arc::new(File::new(Kind::Fresh(fresh)));
         for number in table::numbers_of(file) {
             table::put(number, Arc::clone(&fresh));

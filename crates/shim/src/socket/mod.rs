@@ -20,11 +20,11 @@ mod relayed;
 mod stamps;
 mod stream;
 
-pub(crate) use behind::Behind;
+pub(crate) use behind::ForwardedPeers;
 pub(crate) use early::scatter;
 pub(crate) use forwarded::Forwarded;
-pub(crate) use found::Found;
-pub(crate) use fresh::{Fresh, Pace};
+pub(crate) use found::InheritedListener;
+pub(crate) use fresh::{Pace, UnconnectedSocket};
 use history::{History, Legacy};
 pub(crate) use listener::Listener;
 pub(crate) use mode::Mode;

@@ -15,7 +15,7 @@ use toehold_socket::{ReceiveOptions, SendOptions, State, TcpStream};
 use super::early::scatter;
 use super::fresh::limit;
 use super::stamps::Stamps;
-use super::{Fresh, History, Legacy, plain};
+use super::{History, Legacy, UnconnectedSocket, plain};
 use crate::usage::{Counter, count};
 use crate::{signals, table};
 
@@ -80,7 +80,7 @@ impl Stream {
     }
 
     /// One that is being set up, as the program wants it.
-    pub(super) fn connecting(inner: TcpStream, from: &Fresh) -> Stream {
+    pub(super) fn connecting(inner: TcpStream, from: &UnconnectedSocket) -> Stream {
         let bound = if from.is_bound() { marks::BOUND } else { 0 };
         inner
             .description()
