@@ -7,11 +7,14 @@
 //! | step | module |
 //! | --- | --- |
 //! | which stages a message has, and the actor of each | [`stage`], [`actor`], [`layout`] |
-//!
-//! The method is that of "Splintering TCP/IP" style accounts, as SPLINTER.md §7 decides it.
+//! | which two edges of a round trip are stamped | [`plan`] |
+//! | taking stamps, and the memory that holds them | [`stamp`] |
 
 #![forbid(unsafe_code)]
 
 pub mod actor;
 pub mod layout;
+mod mix;
+pub mod plan;
 pub mod stage;
+pub mod stamp;

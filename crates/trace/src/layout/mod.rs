@@ -12,5 +12,6 @@ mod tables;
 
 pub use edges::{EdgeId, EdgeSpan};
 pub use hop_group::HopGroup;
-pub use one_way::{HandOver, PathError, PathKind, PathStep, StagePath, StepPlace};
+pub use one_way::{HandOver, PathError, PathStep, StagePath, StepPlace};
 pub use round_trip::{TripPath, TripStep};
+pub use tables::PathKind;

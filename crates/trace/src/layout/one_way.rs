@@ -1,20 +1,9 @@
 //! The stages of a message one way.
 
-use super::tables::{StageTable, table};
+use super::tables::{PathKind, StageTable, table};
 use crate::actor::{Actor, ActorKind, PathEnd};
 use crate::stage::{Stage, StageSet};
 use thiserror::Error;
-
-/// The protocol that carries the message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathKind {
-    /// A tagged message over RMPP.
-    Message,
-    /// Bytes of a TCP connection.
-    Tcp,
-    /// Bytes of a direct connection, which has no engine on its path.
-    Direct,
-}
 
 /// How the thread that waits for the message gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

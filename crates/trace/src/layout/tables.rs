@@ -1,7 +1,17 @@
 //! The stages of each kind of path, in order.
 
-use super::one_way::PathKind;
 use crate::stage::Stage::{self, *};
+
+/// The protocol that carries the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    /// A tagged message over RMPP.
+    Message,
+    /// Bytes of a TCP connection.
+    Tcp,
+    /// Bytes of a direct connection, which has no engine on its path.
+    Direct,
+}
 
 /// The stages of a kind of path, apart from its hops.
 pub(super) struct StageTable {
