@@ -9,10 +9,14 @@
 //! | which stages a message has, and the actor of each | [`stage`], [`actor`], [`layout`] |
 //! | which two edges of a round trip are stamped | [`plan`] |
 //! | taking stamps, and the memory that holds them | [`stamp`] |
+//! | from stamps to times; whether they add up | [`account`] |
+//! | what a change of stages would save | [`forecast`] |
 
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod actor;
+pub mod forecast;
 pub mod layout;
 mod mix;
 pub mod plan;
