@@ -83,6 +83,8 @@ pub(super) struct Evaluation {
 impl Evaluation {
     /// Computes all times. The cost of a stamp comes from the cost blocks alone.
     pub(super) fn of(plan: &TracePlan, sums: &UseSums) -> Result<Self, Missing> {
+        let untraced = sums.untraced.mean().ok_or(Missing::Untraced)?;
+        let traced = sums.traced.mean().ok_or(Missing::Untraced)?;
         let cost = stamp_costs(plan, &sums.cost)?;
         let of = |pair: usize| {
             let mean = sums.counted.pairs[pair]
@@ -97,8 +99,8 @@ impl Evaluation {
             steps: vec![0.0; trip.steps().len()],
             samples: vec![0; trip.steps().len()],
             alone: vec![None; trip.steps().len()],
-            untraced: sums.untraced.mean().ok_or(Missing::Untraced)?,
-            traced: sums.traced.mean().ok_or(Missing::Untraced)?,
+            untraced,
+            traced,
             ..Self::default()
         };
         for (index, pair) in plan.pairs().iter().enumerate() {
