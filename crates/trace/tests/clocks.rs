@@ -3,7 +3,7 @@
 mod simulator;
 
 use proptest::prelude::*;
-use simulator::{REFERENCE_TICKS, SecretClock, World, figures, worlds};
+use simulator::{Planted, SecretClock, World, figures, worlds};
 
 /// The most that a figure may differ, in nanoseconds: ticks are whole, and rates are estimates.
 const TOLERANCE_NS: f64 = 1.0;
@@ -74,7 +74,6 @@ fn clock_of_twice_the_rate_changes_nothing() {
 
 #[test]
 fn long_turn_beside_a_short_hop_needs_the_rate() {
-    use simulator::Planted;
     // A turn of a millisecond at 300 ppm would hide a hop of 170 ns behind an error of 300 ns.
     let world = &worlds()[0].1;
     let steps = world.trip().steps();
@@ -91,5 +90,4 @@ fn long_turn_beside_a_short_hop_needs_the_rate() {
         hops(&secret),
         hops(&world)
     );
-    assert!(REFERENCE_TICKS > 1.0);
 }

@@ -158,7 +158,8 @@ mod tests {
     fn verdict_names_the_first_reason_against_the_sum() {
         use ClosingVerdict::*;
         assert_eq!(check().verdict(), Closes);
-        let cases: [(fn(&mut ClosingCheck), ClosingVerdict); 8] = [
+        type Case = (fn(&mut ClosingCheck), ClosingVerdict);
+        let cases: [Case; 8] = [
             (|check| check.rounds = 8, TooFewRounds),
             (|check| check.interval.high = 0.026, IntervalTooWide),
             (|check| check.error = -0.021, DoesNotClose),
