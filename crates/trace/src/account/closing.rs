@@ -47,7 +47,7 @@ impl TimeInterval {
 ///
 /// The sum comes from counted blocks, the cost of a stamp from cost blocks, and the untraced time
 /// from untraced blocks. No constant is fitted. Closing tests how much tracing disturbs. It does not
-/// prove that time is given to the right stage: both hops are a gap minus the other side's turn, so
+/// prove that time is given to the right stage. Both hops are a gap minus the other side's turn, so
 /// much of the sum closes by construction. [`ClosingCheck::turn_error`] is independent of that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosingCheck {

@@ -52,7 +52,7 @@ impl UseSums {
 
 /// What cannot be computed for want of stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum MissingStamps {
     Pair(PairId),
     Cost,
     Untraced,
@@ -82,16 +82,18 @@ pub(super) struct Evaluation {
 
 impl Evaluation {
     /// Computes all times. The cost of a stamp comes from the cost blocks alone.
-    pub(super) fn of(plan: &TracePlan, sums: &UseSums) -> Result<Self, Missing> {
-        let untraced = sums.untraced.mean().ok_or(Missing::Untraced)?;
-        let traced = sums.traced.mean().ok_or(Missing::Untraced)?;
+    pub(super) fn of(plan: &TracePlan, sums: &UseSums) -> Result<Self, MissingStamps> {
+        let untraced = sums.untraced.mean().ok_or(MissingStamps::Untraced)?;
+        let traced = sums.traced.mean().ok_or(MissingStamps::Untraced)?;
         let cost = stamp_costs(plan, &sums.cost)?;
         let of = |pair: usize| {
             let mean = sums.counted.pairs[pair]
                 .mean()
-                .ok_or(Missing::Pair(PairId(pair as u16)))?;
+                .ok_or(MissingStamps::Pair(PairId(pair as u16)))?;
             let actor = plan.pairs()[pair].span.actor;
-            cost[actor.index()].map(|cost| mean - cost).ok_or(Missing::Cost)
+            cost[actor.index()]
+                .map(|cost| mean - cost)
+                .ok_or(MissingStamps::Cost)
         };
         let trip = plan.trip();
         let mut found = Self {
@@ -128,7 +130,7 @@ impl Evaluation {
                 let is_whole = |kind| !matches!(kind, PairKind::Stage(_));
                 let mut pairs = plan.pairs().iter();
                 let pair = pairs.position(|pair| pair.span == span && is_whole(pair.kind));
-                pair.map_or(Err(Missing::Cost), of)
+                pair.map_or(Err(MissingStamps::Cost), of)
             };
             let mut hops = time(group.outer)?;
             for inner in &group.inner {
@@ -161,8 +163,12 @@ impl Evaluation {
 /// Each pair holds the cost of one stamp. So the stages of a turn, added up, hold `stages − 1` stamps
 /// more than the whole turn (SPLINTER.md §7). An actor whose turns have one stage gets the mean of
 /// the others.
-fn stamp_costs(plan: &TracePlan, sums: &PairSums) -> Result<[Option<f64>; 4], Missing> {
-    let mean = |pair: usize| sums.pairs[pair].mean().ok_or(Missing::Pair(PairId(pair as u16)));
+fn stamp_costs(plan: &TracePlan, sums: &PairSums) -> Result<[Option<f64>; 4], MissingStamps> {
+    let mean = |pair: usize| {
+        sums.pairs[pair]
+            .mean()
+            .ok_or(MissingStamps::Pair(PairId(pair as u16)))
+    };
     let mut excess = [(0.0, 0.0); 4];
     for (index, pair) in plan.pairs().iter().enumerate() {
         let PairKind::Turn(turn) = pair.kind else {
@@ -184,7 +190,7 @@ fn stamp_costs(plan: &TracePlan, sums: &PairSums) -> Result<[Option<f64>; 4], Mi
         (sum + over / stamps, count + 1.0)
     });
     if count == 0.0 {
-        return Err(Missing::Cost);
+        return Err(MissingStamps::Cost);
     }
     let mut cost = [None; 4];
     for actor in plan.trip().actors() {

@@ -20,7 +20,7 @@ pub use times::{HopTime, StepTime};
 use crate::actor::Actor;
 use crate::forecast::StageTimes;
 use crate::plan::{BlockUse, PairId, TracePlan};
-use evaluate::{Evaluation, Missing, UseSums};
+use evaluate::{Evaluation, MissingStamps, UseSums};
 use rate::median;
 use resample::resampled;
 use std::collections::BTreeMap;
@@ -115,12 +115,12 @@ impl TimeAccount {
     }
 }
 
-impl From<Missing> for AccountError {
-    fn from(missing: Missing) -> Self {
+impl From<MissingStamps> for AccountError {
+    fn from(missing: MissingStamps) -> Self {
         match missing {
-            Missing::Pair(pair) => Self::NoStamps(pair),
-            Missing::Cost => Self::NoCost,
-            Missing::Untraced => Self::NoBlocks,
+            MissingStamps::Pair(pair) => Self::NoStamps(pair),
+            MissingStamps::Cost => Self::NoCost,
+            MissingStamps::Untraced => Self::NoBlocks,
         }
     }
 }

@@ -9,9 +9,9 @@ const POLISHES: usize = 4;
 /// The slope of `y` over `x`, unharmed by points far off the line; `None` for too few points, or if
 /// the slope is not positive.
 ///
-/// It is Tukey's resistant line ("Exploratory Data Analysis", 1977): the medians of the first and of
-/// the last third determine the slope, and the residuals improve it. Points are in order of `x`. Up to a
-/// third of the points may be nonsense, spread evenly.
+/// It is Tukey's resistant line ("Exploratory Data Analysis", 1977). The medians of the first and of
+/// the last third determine the slope, and the residuals improve it. Points are in order of `x`.
+/// Points far off do little harm while they are fewer than half of each third.
 pub(super) fn resistant_slope(points: &[(f64, f64)]) -> Option<f64> {
     if points.len() < FEWEST_POINTS {
         return None;

@@ -63,8 +63,9 @@ pub(super) struct BlockSums {
     pub(super) invalid: u64,
 }
 
-/// The durations of a block's round trips, in ticks of the reference clock; `None` if they are not
-/// the times of a block of this plan.
+/// The durations of a block's round trips, in ticks of the reference clock.
+///
+/// `None` if they cannot be the times of a block of this plan.
 pub(super) fn durations(plan: &TracePlan, block: &BlockStamps) -> Option<Vec<u64>> {
     let starts = &block.round_starts;
     let is_valid = starts.len() >= 2

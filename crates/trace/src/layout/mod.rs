@@ -1,8 +1,8 @@
 //! Layouts: the stages of a message one way, and of a round trip, with the actor of each.
 //!
 //! [`StagePath`] is one way, from the sender's program to the receiver's. [`TripPath`] is a round
-//! trip over two such ways, with the edges at which stamps are taken and the groups of hops that
-//! can be deduced from them.
+//! trip over two such ways. It knows the edges at which stamps are taken, and the groups of hops
+//! that can be deduced from them.
 
 mod edges;
 mod hop_group;

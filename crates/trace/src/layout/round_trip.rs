@@ -83,8 +83,8 @@ impl TripPath {
 
     /// The hops by what can be deduced of them.
     ///
-    /// If the way back meets the actors of the way out, each pair of neighbours has a group with a
-    /// hop out and a hop back. Otherwise all hops are one group.
+    /// The way back may meet the actors of the way out. Then each pair of neighbours has a group
+    /// with a hop out and a hop back. Otherwise all hops are one group.
     pub fn hop_groups(&self) -> &[HopGroup] {
         &self.groups
     }

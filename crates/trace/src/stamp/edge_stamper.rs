@@ -66,8 +66,8 @@ impl<'a> EdgeStamper<'a> {
 
     /// Begins a round trip, at the actor's first edge.
     ///
-    /// It ends a pair of the round trip before that waits for this edge, then chooses the next
-    /// pair, and takes its first stamp if it begins here.
+    /// It ends a pair of the round trip before if that waits for this edge. Then it chooses the
+    /// next pair, and takes its first stamp if the pair begins here.
     pub fn next_message(&mut self, message: u32, clock: &mut impl StampClock) {
         if self.due == self.first {
             self.stamp(clock);
