@@ -127,8 +127,7 @@ impl End<'_> {
             while !rest.is_empty() {
                 let free = room.free() - (w - room.w);
                 if free == 0 {
-                    let left = wanted as u64 - (w - start);
-                    match self.more_room(room, w, left)? {
+                    match self.more_room(room, w)? {
                         Some(more) => room = more,
                         None => break 'parts,
                     }
@@ -151,7 +150,7 @@ impl End<'_> {
     /// More room behind `w`, up to which bytes were copied: the reader may have read, or a
     /// larger ring is taken. `None` if there is none.
     #[cold]
-    fn more_room(&self, before: Room, w: u64, wanted: u64) -> Result<Option<Room>, Offence> {
+    fn more_room(&self, before: Room, w: u64) -> Result<Option<Room>, Offence> {
         if w != before.w {
             self.out.publish(w);
         }
@@ -160,48 +159,58 @@ impl End<'_> {
             self.own.writer.full_since.store(0, Relaxed);
             return Ok(Some(room));
         }
-        let Some(class) = self.larger_class(room, wanted) else {
+        let Some(largest) = self.larger_class(room) else {
             return Ok(None);
         };
-        let bit = 1 << class as u64;
-        let charged = &self.own.writer.charged;
-        let held = charged.load(Relaxed);
-        if held & bit == 0 {
-            if !self.bank.journal().charge(class.bytes(), self.bank.payload_bound) {
-                return Ok(None);
-            }
-            charged.store(held | bit, Relaxed);
-        }
+        // The payload bound may have room for a smaller one only.
+        let smaller = Class::ALL.into_iter().rev().filter(|&class| class <= largest);
+        let mut larger = smaller.take_while(|&class| class > room.layout.class);
+        let Some(class) = larger.find(|&class| self.charge(class)) else {
+            return Ok(None);
+        };
         self.own.writer.full_since.store(0, Relaxed);
         self.out.change_class(class);
         Ok(Some(self.out.room()))
     }
 
-    /// The class to continue in, if the present one is what leaves no room.
-    fn larger_class(&self, room: Room, wanted: u64) -> Option<Class> {
+    /// Counts a ring of the class as this end's memory. Returns `false` if the payload bound has no
+    /// room for it.
+    fn charge(&self, class: Class) -> bool {
+        let bit = 1 << class as u64;
+        let charged = &self.own.writer.charged;
+        let held = charged.load(Relaxed);
+        if held & bit != 0 {
+            return true;
+        }
+        let has_room = self.bank.journal().charge(class.bytes(), self.bank.payload_bound);
+        if has_room {
+            charged.store(held | bit, Relaxed);
+        }
+        has_room
+    }
+
+    /// The largest class to continue in, if the present one is what leaves no room.
+    ///
+    /// The next change has to wait until the peer has read what lies in the present ring. So a
+    /// stream whose peer does not read gets at once what a stream is given without patience.
+    fn larger_class(&self, room: Room) -> Option<Class> {
         let limit = self.out.class_limit();
         let next = room
             .layout
             .class
             .larger()
             .filter(|&class| class <= limit && room.wants_larger())?;
-        if next > QUICK_CLASS {
-            let since = &self.own.writer.full_since;
-            let now_ns = monotonic_ns();
-            return match since.load(Relaxed) {
-                0 => {
-                    since.store(now_ns, Relaxed);
-                    None
-                }
-                since_ns => (now_ns.saturating_sub(since_ns) >= PATIENCE_NS).then_some(next),
-            };
+        if next <= QUICK_CLASS {
+            return Some(limit.min(QUICK_CLASS));
         }
-        let mut class = next;
-        while class.bytes() < wanted
-            && let Some(larger) = class.larger().filter(|&larger| larger <= limit.min(QUICK_CLASS))
-        {
-            class = larger;
+        let since = &self.own.writer.full_since;
+        let now_ns = monotonic_ns();
+        match since.load(Relaxed) {
+            0 => {
+                since.store(now_ns, Relaxed);
+                None
+            }
+            since_ns => (now_ns.saturating_sub(since_ns) >= PATIENCE_NS).then_some(next),
         }
-        Some(class)
     }
 }

@@ -68,6 +68,19 @@ fn writer_without_room_gets_a_larger_ring_up_to_the_window() {
     assert!(client.look().has_room);
 }
 
+/// Regression: the first small write beyond the ring got a ring of its own size, and the next one
+/// waited for the reader.
+#[test]
+fn small_writes_that_nothing_reads_have_as_much_room_as_a_large_one() {
+    let pair = Pair::new();
+    let (client, _server) = pair.connect();
+    let mut sent = 0;
+    while let Ok(len) = pair.sends(&client, &[1; 1000]) {
+        sent += len;
+    }
+    assert_eq!(sent, (16 << 10) + (256 << 10));
+}
+
 #[test]
 fn rings_stay_within_the_payload_bound() {
     let pair = Pair::within(40 << 10, Class::M4);
