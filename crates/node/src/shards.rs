@@ -134,6 +134,11 @@ impl Shards {
         })
     }
 
+    /// Whether the engine has ended, which every process of the node then learns. One system call.
+    pub fn has_lost_engine(&self) -> bool {
+        self.is_over() || self.get(0).check_engine().is_err()
+    }
+
     /// Whether this life of the node has ended: what its processes share is used no more.
     pub fn is_over(&self) -> bool {
         self.first.lease.lease().is_closed()

@@ -305,6 +305,9 @@ impl TcpListener {
     ///
     /// `NetworkDown` if the node is gone.
     pub fn readiness(&self) -> io::Result<Readiness> {
+        if self.listener.node.shards()?.is_over() {
+            return Err(Errno::NETDOWN.into());
+        }
         let readable = match self.listener.leaseless() {
             Some(_) => self.listener.has_direct(),
             None => self.listener.has_direct() || self.waiting()? > 0,
