@@ -42,6 +42,7 @@ const ENTRIES: usize = 1 << 16;
 const BYTES: usize = ENTRIES * ENTRY * size_of::<u64>();
 
 /// The table of a process's listeners: by port, the ends of a connection.
+#[derive(Debug)]
 pub struct Callers(Words<AtomicU64>);
 
 impl Callers {

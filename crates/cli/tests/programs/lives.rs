@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Fabrics, eventually, wait_for_end};
-use crate::{LIMIT, Place, counter};
+use crate::{LIMIT, Place, accepted, counter};
 
 /// Accepts connections, echoes a message on each, and keeps them. It prints each peer and each
 /// connection's end.
@@ -134,7 +134,7 @@ fn server(how: &str, tells_of_loss: bool) {
     nodes.succeeds("up server");
     place.await_listener(place.port);
     assert_eq!(client.says("hello"), "hello");
-    let opened = counter(&nodes.json("stat server --json"), "tcp_passive_opens");
+    let opened = accepted(&nodes.json("stat server --json"));
     assert_eq!(opened, 1, "{}", place.log());
     assert_eq!(client.says("leave"), "leave");
     client.end();
@@ -339,7 +339,7 @@ fn ends(how: &str) {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "as before\n", "{ended:?}");
     let status = nodes.json("stat client --json");
     assert_eq!(counter(&status, "node_resets"), 0);
-    assert!(counter(&status, "tcp_passive_opens") > 20);
+    assert!(accepted(&status) > 20);
 }
 
 #[test]

@@ -225,21 +225,18 @@ impl Place {
     fn connections_of_client(&self, number: u64) {
         let Some(fabrics) = &self.nodes else { return };
         let status = fabrics.json("stat client --json");
-        let opened = counter(&status, "tcp_passive_opens") + counter(&status, "direct_accepted");
-        assert!(opened >= number, "{opened} connections");
+        let accepted = accepted(&status);
+        assert!(accepted >= number, "{accepted} connections");
     }
 
     /// Checks that the nodes had the connections, and that none of their resources stay in use.
     fn check(self, connections: u64) {
         let Some(fabrics) = self.nodes else { return };
-        let counted = [
-            ("client", ["tcp_active_opens", "direct_opened"]),
-            ("server", ["tcp_passive_opens", "direct_accepted"]),
-        ];
-        for (node, names) in counted {
+        let counted: [(&str, fn(&Value) -> u64); 2] = [("client", opened), ("server", accepted)];
+        for (node, count) in counted {
             let status = fabrics.json(&format!("stat {node} --json"));
-            let opened: u64 = names.iter().map(|name| counter(&status, name)).sum();
-            assert!(opened >= connections, "{node}: {opened} connections");
+            let counted = count(&status);
+            assert!(counted >= connections, "{node}: {counted} connections");
             assert_eq!(counter(&status, "node_resets"), 0);
         }
         // Programs that have ended leave no socket open.
@@ -250,6 +247,16 @@ impl Place {
         fabrics.succeeds("down --all");
         assert_eq!(fabrics.files(), [""; 0]);
     }
+}
+
+/// Connections that a node's programs have opened, direct ones and those over TCP.
+fn opened(status: &Value) -> u64 {
+    counter(status, "tcp_active_opens") + counter(status, "direct_opened")
+}
+
+/// Connections that were opened to a node's programs, direct ones and those over TCP.
+fn accepted(status: &Value) -> u64 {
+    counter(status, "tcp_passive_opens") + counter(status, "direct_accepted")
 }
 
 /// The output of a program and of the processes it leaves behind. The test fails if one of them

@@ -6,7 +6,7 @@ use serde_json::Value;
 use toehold_link::interface::{Interface, Namespace};
 
 use crate::support::{Fabrics, eventually, text};
-use crate::{LIBRARY, LIMIT, Place, all_is_over, counter};
+use crate::{LIBRARY, LIMIT, Place, accepted, all_is_over, counter, opened};
 
 /// An installed MPI, and its options for TCP over one interface only.
 struct Mpi {
@@ -126,7 +126,7 @@ fn check(fabrics: &Fabrics, node: &str, connections: u64, are_killed: bool) {
             .iter()
             .any(|counter| counter["name"] == "tcp_active_opens")
     });
-    let opened = counter(&status, "tcp_active_opens") + counter(&status, "tcp_passive_opens");
+    let opened = accepted(&status) + opened(&status);
     // A rank that is killed while it runs the stack resets the node's counters.
     if !are_killed || counter(&status, "node_resets") == 0 {
         assert!(opened >= connections, "{status}");

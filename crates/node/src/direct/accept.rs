@@ -1,7 +1,6 @@
 //! Accepting direct connections, and closing them.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toehold_shm::direct::{Beginning, ConnectionId, ListenerId, Record, Side, Step, ThreadNumber};
@@ -11,7 +10,7 @@ use super::bank::Bank;
 use super::connect::{Opened, place};
 use super::counts::Count;
 use super::ports::Ports;
-use super::table::Entry;
+use super::table::{OWN, may_come};
 use crate::clock;
 
 /// The engine's number as a process.
@@ -142,7 +141,8 @@ impl Direct {
         let mut opened = Opened::new(Arc::clone(bank), connection, ends, (thread, begun));
         opened.go_on(Step::Take);
         let entry = self.banks.entry(bank.slot());
-        let may_come = entry.is_some_and(|entry| self.may_come(&entry, ends));
+        let own = self.banks.entry(OWN[0]).map(|own| own.addresses);
+        let may_come = entry.is_some_and(|entry| may_come(own.as_ref(), &entry, ends));
         // One for an earlier listener of the number was offered late: it is refused like those that
         // the engine has found in the queue.
         let refusal = match theirs.listener == Some(listener) && may_come {
@@ -174,18 +174,6 @@ impl Direct {
     pub(super) fn reap(&self, thread: ThreadNumber, looks: usize) {
         let is_there = |bank: &Bank| self.is_there(bank);
         self.closing.reap(thread, &self.ports, looks, is_there);
-    }
-
-    /// Whether the fabric gave the other side the address that it says a connection comes from,
-    /// and this node the one that it goes to.
-    fn may_come(&self, entry: &Entry, [local, remote]: [SocketAddr; 2]) -> bool {
-        let own = self.banks.entry(super::OWN[0]).map(|own| own.addresses);
-        let is_own = |ip| own.is_some_and(|own| own.has(ip));
-        let is_itself = super::OWN.contains(&entry.slot);
-        match local.ip().is_loopback() {
-            true => is_itself && remote.ip().is_loopback(),
-            false => is_own(local.ip()) && entry.addresses.has(remote.ip()),
-        }
     }
 
     /// Closes an end for its last holder: with a reset if bytes were not received, or `abort`.

@@ -59,7 +59,7 @@ pub(crate) use self::listener_words::{ListenerBell, ListenerWords};
 use self::own::PartId;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
-pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS};
+pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS, may_come};
 pub use self::waiting::{Bed, DirectWait, RungBy, WaitError, WaitTarget, end_own_sleep};
 
 /// What processes share outside of the lease.

@@ -5,8 +5,10 @@
 //! has copies of its parent's, which it neither uses nor gives back.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use toehold_shm::Process;
 use toehold_shm::direct::{ThreadNumber, WaiterKind, WaiterNumber, Waiters};
@@ -54,13 +56,17 @@ thread_local! {
     static SLOTS: RefCell<Vec<ThreadSlot>> = const { RefCell::new(Vec::new()) };
 }
 
+/// By thread, the slots of threads that make calls after the end of their thread-local values: handlers
+/// of `exit` do, which write what the program has buffered. They are kept until the thread is gone.
+static LATE: Mutex<BTreeMap<u32, Vec<ThreadSlot>>> = Mutex::new(BTreeMap::new());
+
 fn this_process() -> u32 {
     Process::this().map_or(0, Process::number)
 }
 
 impl Direct {
-    /// The calling thread's number in the node. `None`: the node has no number left, or the
-    /// thread is about to end.
+    /// The calling thread's number in the node. `None`: the node has no number left, or a signal
+    /// handler has interrupted the thread while it asked for one.
     #[inline]
     pub fn thread(&self) -> Option<ThreadNumber> {
         let (part, number) = LATEST.get();
@@ -88,47 +94,47 @@ impl Direct {
     }
 
     fn with_slot<T>(&self, act: impl FnOnce(&mut ThreadSlot) -> Option<T>) -> Option<T> {
-        let act = |slots: &RefCell<Vec<ThreadSlot>>| {
-            let mut slots = slots.try_borrow_mut().ok()?;
-            if let Some(slot) = slots.iter_mut().find(|slot| slot.id == self.part.0) {
-                return act(slot);
+        let mut act = Some(act);
+        let mut act_in = |slots: &mut Vec<ThreadSlot>| act.take().and_then(|act| self.act_in(slots, act));
+        let found = SLOTS.try_with(|slots| act_in(&mut *slots.try_borrow_mut().ok()?));
+        found.unwrap_or_else(|_| {
+            let mut late = LATE.try_lock().ok()?;
+            let ended: Vec<u32> = late.keys().copied().filter(|thread| has_ended(*thread)).collect();
+            for thread in ended {
+                late.remove(&thread);
             }
-            slots.retain(|slot| slot.part.strong_count() > 0);
-            slots.push(ThreadSlot {
-                part: Arc::downgrade(&self.part),
-                id: self.part.0,
-                process: this_process(),
-                waiters: self.waiters().clone(),
-                thread: self.journal().claim(self.process)?,
-                waiter: None,
-            });
-            act(slots.last_mut()?)
-        };
-        SLOTS.try_with(act).ok().flatten()
+            act_in(late.entry(this_thread()).or_default())
+        })
+    }
+
+    /// Does something with the calling thread's slot for this node, which is made if there is none.
+    fn act_in<T>(
+        &self,
+        slots: &mut Vec<ThreadSlot>,
+        act: impl FnOnce(&mut ThreadSlot) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.id == self.part.0) {
+            return act(slot);
+        }
+        slots.retain(|slot| slot.part.strong_count() > 0);
+        slots.push(ThreadSlot {
+            part: Arc::downgrade(&self.part),
+            id: self.part.0,
+            process: this_process(),
+            waiters: self.waiters().clone(),
+            thread: self.journal().claim(self.process)?,
+            waiter: None,
+        });
+        act(slots.last_mut()?)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::direct::tests::{attach, start};
+fn this_thread() -> u32 {
+    rustix::thread::gettid().as_raw_pid().unsigned_abs()
+}
 
-    #[test]
-    fn thread_gives_its_numbers_back_when_it_ends() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path();
-        let _engine = start(path, "node", true);
-        let node = attach(path, "node");
-        let direct = node.shards().unwrap().direct().unwrap();
-        let claim = || {
-            let own = (direct.thread().unwrap(), direct.waiter().unwrap());
-            assert_eq!(direct.thread(), Some(own.0));
-            own
-        };
-        let [first, second] = [(); 2].map(|()| {
-            let own = std::thread::scope(|scope| scope.spawn(claim).join().unwrap());
-            assert_eq!(direct.waiters().process(own.1), None);
-            own
-        });
-        assert_eq!(first, second);
-    }
+/// Whether a thread of this process has ended. `false` if the system does not say.
+fn has_ended(thread: u32) -> bool {
+    let is_there = |thread: u32| Path::new(&format!("/proc/self/task/{thread}")).exists();
+    is_there(this_thread()) && !is_there(thread)
 }

@@ -22,6 +22,15 @@ pub(crate) const ONLY_IPV6: u64 = 1;
 /// Others may listen at the same address and port.
 const SHARES_PORT: u64 = 2;
 
+/// The listener, or another one of its port, takes no direct connections.
+const KEPT_OUT: u32 = 4;
+
+/// Nothing has waited for the listener yet.
+const PARKED: u32 = 8;
+
+/// Reasons why peers do not find a listener.
+const HIDDEN: u32 = KEPT_OUT | PARKED;
+
 /// Bytes that may be written to a connection that waits to be accepted.
 const WINDOW: u64 = 256 << 10;
 
@@ -43,17 +52,7 @@ struct Record {
     state: u32,
     port: u32,
     backlog: u32,
-    /// [`ONLY_IPV6`] and [`SHARES_PORT`].
-    flags: u32,
-}
-
-/// A listener that nothing has waited for yet.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct Parked {
-    /// The word of the listener; 0: none.
-    source: u64,
-    backlog: u32,
+    /// [`ONLY_IPV6`], [`SHARES_PORT`], [`KEPT_OUT`] and [`PARKED`].
     flags: u32,
 }
 
@@ -61,7 +60,6 @@ struct Parked {
 #[derive(Debug)]
 pub(crate) struct Records {
     records: Table<Record>,
-    parked: Table<Parked>,
     /// By port: how many listeners there are that take no direct connections. As long as there is
     /// one, no other listener of the port takes any, lest they get what is for that one.
     kept_out: Table<u16>,
@@ -70,14 +68,12 @@ pub(crate) struct Records {
 impl Records {
     pub(crate) fn bytes_needed() -> usize {
         Table::<Record>::bytes_needed(LISTENERS)
-            + Table::<Parked>::bytes_needed(LISTENERS)
             + Table::<u16>::bytes_needed(PORTS)
     }
 
     pub(crate) fn create(carver: &mut Carver) -> Result<Records, OutOfMemory> {
         Ok(Records {
             records: carver.table(LISTENERS)?,
-            parked: carver.table(LISTENERS)?,
             kept_out: carver.table(PORTS)?,
         })
     }
@@ -133,12 +129,6 @@ impl Published {
     }
 
     fn publish_with(&mut self, source: Event, address: SocketAddr, backlog: u32, flags: u64) {
-        if self
-            .kept_out(address.port())
-            .is_none_or(|kept_out| *kept_out != 0)
-        {
-            return self.keep_out(source, address.port());
-        }
         let listing = Listing {
             address,
             backlog,
@@ -159,71 +149,58 @@ impl Published {
             record.state = PUBLISHED;
         }
         self.note(source, Some(ListenerId { number, generation }));
+        if flags as u32 & HIDDEN != 0 {
+            self.set_flag(number, flags as u32 & HIDDEN, true);
+        }
+        if self.kept_out(address.port()).is_some_and(|kept_out| *kept_out != 0) {
+            self.keep_out(source, address.port());
+        }
     }
 
-    /// A listener takes no direct connections, whatever its reason, and none of its port does
-    /// before it is closed.
+    /// A listener takes no more direct connections, and none of its port does before it is closed.
+    /// What waits in the queues of these listeners can still be accepted.
     pub(crate) fn keep_out(&mut self, source: Event, port: u16) {
-        self.unpark(source);
+        let has_number = self.number_of(source).is_some();
         let records = self.records.records.iter().enumerate();
-        let same_port = |record: &Record| record.state == PUBLISHED && record.port == u32::from(port);
-        let same_port: Vec<u16> = records
-            .filter(|(_, record)| same_port(record))
-            .map(|(number, _)| number as u16)
-            .collect();
-        let is_new = self.number_of(source).is_none();
-        let count = same_port.len() as u16 + u16::from(is_new);
-        same_port
-            .into_iter()
-            .for_each(|number| self.withdraw_number(number));
+        let is_open = |record: &Record| record.state == PUBLISHED && record.flags & KEPT_OUT == 0;
+        let of_port = records.filter(|(_, record)| is_open(record) && record.port == u32::from(port));
+        let of_port: Vec<u16> = of_port.map(|(number, _)| number as u16).collect();
+        let count = of_port.len() as u16 + u16::from(!has_number);
+        for number in of_port {
+            self.set_flag(number, KEPT_OUT, true);
+        }
         if let Some(kept_out) = self.kept_out(port) {
             *kept_out = kept_out.saturating_add(count);
         }
     }
 
-    /// Lets peers know of a listener only when something [waits](Published::attend) for it:
-    /// until then its connections are for those that take them over TCP. Returns whether the
-    /// engine has queues to empty.
-    pub(crate) fn park(&mut self, source: Event) -> bool {
-        let Some(number) = self.number_of(source) else {
-            return false;
-        };
-        let free = self.records.parked.iter().position(|parked| parked.source == 0);
-        let record = self.record(number).copied();
-        if let (Some(place), Some(Record { backlog, flags, .. })) = (free, record) {
-            self.records.parked[place] = Parked {
-                source: source.word(),
-                backlog,
-                flags,
-            };
+    /// Lets peers know of a listener only when something [waits](Published::attend) for it: until
+    /// then new connections come over TCP. What waits in its queues can be accepted.
+    pub(crate) fn park(&mut self, source: Event) {
+        if let Some(number) = self.number_of(source) {
+            self.set_flag(number, PARKED, true);
         }
-        self.withdraw_number(number);
-        true
     }
 
-    fn unpark(&mut self, source: Event) -> Option<Parked> {
-        let word = source.word();
-        let parked = &mut self.records.parked;
-        let parked = parked.iter_mut().find(|parked| parked.source == word)?;
-        let found = *parked;
-        parked.source = 0;
-        Some(found)
+    /// Something waits for a listener.
+    pub(crate) fn attend(&mut self, source: Event) {
+        if let Some(number) = self.number_of(source) {
+            self.set_flag(number, PARKED, false);
+        }
     }
 
-    /// Something waits for a listener, which is bound to this address.
-    pub(crate) fn attend(&mut self, source: Event, address: SocketAddr) {
-        if let Some(Parked { backlog, flags, .. }) = self.unpark(source) {
-            self.publish_with(source, address, backlog, flags.into());
+    /// Notes a reason why peers do not find a listener, or that it is none any more.
+    fn set_flag(&mut self, number: u16, flag: u32, is_set: bool) {
+        if let Some(record) = self.record(number) {
+            record.flags = if is_set { record.flags | flag } else { record.flags & !flag };
+            let (generation, is_hidden) = (record.generation, record.flags & HIDDEN != 0);
+            let listener = ListenerId { number, generation };
+            self.directory.set_hidden(listener, is_hidden);
         }
     }
 
     /// Changes how many connections may wait at a listener.
     pub(crate) fn set_backlog(&mut self, source: Event, backlog: u32) {
-        let word = source.word();
-        let parked = &mut self.records.parked;
-        if let Some(parked) = parked.iter_mut().find(|parked| parked.source == word) {
-            parked.backlog = backlog;
-        }
         if let Some(number) = self.number_of(source)
             && let Some(record) = self.record(number)
         {
@@ -236,21 +213,18 @@ impl Published {
 
     /// A listener of this port is closed. Returns whether the engine has queues to empty.
     pub(crate) fn close(&mut self, source: Event, port: u16) -> bool {
-        if self.unpark(source).is_some() {
-            return false;
+        let number = self.number_of(source);
+        let record = number.and_then(|number| self.record(number));
+        let was_kept_out = record.is_none_or(|record| record.flags & KEPT_OUT != 0);
+        if let Some(kept_out) = self.kept_out(port)
+            && was_kept_out
+        {
+            *kept_out = kept_out.saturating_sub(1);
         }
-        match self.number_of(source) {
-            Some(number) => {
-                self.withdraw_number(number);
-                true
-            }
-            None => {
-                if let Some(kept_out) = self.kept_out(port) {
-                    *kept_out = kept_out.saturating_sub(1);
-                }
-                false
-            }
+        if let Some(number) = number {
+            self.withdraw_number(number);
         }
+        number.is_some()
     }
 
     fn withdraw_number(&mut self, number: u16) {
@@ -300,10 +274,6 @@ impl Published {
                 (record.generation, record.state) = (0, WITHDRAWN);
             }
         }
-        for parked in self.records.parked.iter_mut() {
-            let is_open = parked.source != 0 && bound(Event::from_word(parked.source)).is_some();
-            parked.source = if is_open { parked.source } else { 0 };
-        }
         let records = self.records.records.iter().enumerate();
         let known: Vec<(u16, Record)> = records
             .filter(|(_, record)| record.state == PUBLISHED)
@@ -311,9 +281,16 @@ impl Published {
             .collect();
         for (number, record) in known {
             let source = Event::from_word(record.source);
-            self.withdraw_number(number);
-            if let Some(address) = bound(source) {
-                self.publish_with(source, address, record.backlog, record.flags.into());
+            let generation = record.generation;
+            let is_listed = self.directory.has(ListenerId { number, generation });
+            match bound(source) {
+                // What waits in its queues stays there.
+                Some(_) if is_listed => self.set_flag(number, record.flags & HIDDEN, true),
+                Some(address) => {
+                    self.withdraw_number(number);
+                    self.publish_with(source, address, record.backlog, record.flags.into());
+                }
+                None => drop(self.close(source, record.port as u16)),
             }
         }
     }
@@ -429,22 +406,43 @@ mod tests {
     fn listener_that_nothing_waits_for_is_listed_when_something_does() {
         let Fixture { mut published, peer } = fixture();
         published.publish(source(1), at(80), 7, &settings());
-        assert!(published.park(source(1)) && !published.park(source(1)));
+        let listener = published.listener_of(source(1)).unwrap();
+        published.park(source(1));
         assert_eq!(peer.find(at(80), 0), None);
         // Another one of the port is none the worse for it.
         published.publish(source(2), at(80), 7, &settings());
         assert!(peer.find(at(80), 0).is_some());
         published.close(source(2), 80);
         published.set_backlog(source(1), 3);
-        published.attend(source(1), at(80));
-        assert_eq!(peer.find(at(80), 0).unwrap().listing.backlog, 3);
-        published.attend(source(1), at(80));
+        published.attend(source(1));
+        let found = peer.find(at(80), 0).unwrap();
+        assert_eq!((found.listing.backlog, found.listener), (3, listener));
         assert!(published.close(source(1), 80));
-        published.publish(source(3), at(81), 7, &settings());
+        published.attend(source(1));
+        assert_eq!(peer.find(at(80), 0), None);
+    }
+
+    #[test]
+    fn listener_kept_out_or_parked_keeps_its_number_and_what_waits_there() {
+        let Fixture { mut published, peer } = fixture();
+        for number in [1, 2, 3] {
+            published.publish(source(number), at(80), 7, &settings());
+        }
+        let known = |published: &mut Published| [1, 2, 3].map(|number| published.listener_of(source(number)));
+        let before = known(&mut published);
         published.park(source(3));
-        assert!(!published.close(source(3), 81), "it is in no queue");
-        published.attend(source(3), at(81));
-        assert_eq!(peer.find(at(81), 0), None);
+        published.keep_out(source(1), 80);
+        published.keep_out(source(1), 80);
+        published.mend(|_| Some(at(80)));
+        assert_eq!(known(&mut published), before);
+        published.attend(source(3));
+        assert_eq!(peer.find(at(80), 0), None);
+        assert!(published.withdrawn().is_empty());
+        for number in [1, 2, 3] {
+            assert!(published.close(source(number), 80));
+        }
+        published.publish(source(4), at(80), 7, &settings());
+        assert!(peer.find(at(80), 0).is_some());
     }
 
     #[test]
@@ -508,11 +506,11 @@ mod tests {
         let found = peer.find(at(82), 0).unwrap();
         assert_eq!(found.listing.backlog, 5);
         assert_eq!(published.listener_of(source(2)), Some(found.listener));
-        assert_ne!(found.listener, former);
+        assert_eq!(found.listener, former);
         assert_eq!(
             (word_of(&published, 1), word_of(&published, 2)),
             (None, Some(found.listener))
         );
-        assert_eq!(published.withdrawn().len(), 2);
+        assert_eq!(published.withdrawn().len(), 1);
     }
 }

@@ -4,7 +4,7 @@
 //! it. A *slot* is a bank and the side that this node has in it, so that of the bank that a node
 //! has with itself each side has a slot.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -59,6 +59,19 @@ impl Addresses {
     /// Whether an address is one of them.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.all().any(|own| own == address)
+    }
+}
+
+/// Whether a connection may have these ends, this node's first: the fabric gave this node the one
+/// address, and the node behind the bank of `entry` the other. `own`: what the fabric gave this node.
+pub(crate) fn may_come(
+    own: Option<&Addresses>,
+    entry: &Entry,
+    [local, remote]: [SocketAddr; 2],
+) -> bool {
+    match local.ip().is_loopback() {
+        true => OWN.contains(&entry.slot) && remote.ip().is_loopback(),
+        false => own.is_some_and(|own| own.has(local.ip())) && entry.addresses.has(remote.ip()),
     }
 }
 

@@ -65,22 +65,20 @@ impl Shard {
     pub(crate) fn keep_out(&mut self, id: ListenerId) {
         if let (Some(published), Ok(bound)) = (&mut self.published, self.stack.listener_addr(id)) {
             published.keep_out(Event::Listener(id), bound.port());
-            self.bells.fabric.ring();
         }
     }
 
     /// Lets peers connect to a listener over TCP only until something waits for it.
     pub(crate) fn park(&mut self, id: ListenerId) {
-        let published = self.published.as_mut();
-        if published.is_some_and(|published| published.park(Event::Listener(id))) {
-            self.bells.fabric.ring();
+        if let Some(published) = &mut self.published {
+            published.park(Event::Listener(id));
         }
     }
 
     /// Something waits for a listener.
     pub(crate) fn attend(&mut self, id: ListenerId) {
-        if let (Some(published), Ok(bound)) = (&mut self.published, self.stack.listener_addr(id)) {
-            published.attend(Event::Listener(id), bound);
+        if let Some(published) = &mut self.published {
+            published.attend(Event::Listener(id));
         }
     }
 

@@ -26,6 +26,8 @@ const TRIES: usize = 8;
 const EMPTY: u64 = 0;
 /// Flag of an empty entry behind which others may follow.
 const FOLLOWED: u64 = 1 << 24;
+/// Flag of an entry that peers do not find.
+const HIDDEN: u64 = 1 << 25;
 
 /// What a node publishes of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +172,22 @@ impl Directory {
                 entry.port.store(port | u64::from(backlog) << 32, Relaxed);
             });
         }
+    }
+
+    /// Lets peers find a listener no more, or again. It keeps its number and what waits in its
+    /// queues. A peer that has found it before may still offer a connection. The caller has the
+    /// node's lease.
+    pub fn set_hidden(&self, listener: ListenerId, hidden: bool) {
+        if let Some((_, entry)) = self.entry_of(listener) {
+            let port = entry.port.load(Relaxed) & !HIDDEN;
+            let flag = if hidden { HIDDEN } else { 0 };
+            write(entry, || entry.port.store(port | flag, Relaxed));
+        }
+    }
+
+    /// Returns whether a listener has its entry. The caller has the node's lease.
+    pub fn has(&self, listener: ListenerId) -> bool {
+        self.entry_of(listener).is_some()
     }
 
     /// Takes a listener out: its generation is no longer the present one. The fence makes every
@@ -355,7 +373,8 @@ impl PeerDirectory {
             if port == EMPTY {
                 break;
             }
-            let same = family(port) == version && port as u16 == address.port();
+            let is_found = family(port) == version && port & HIDDEN == 0;
+            let same = is_found && port as u16 == address.port();
             if same && address_words(found.listing.address.ip()).0 == words {
                 members[count] = Some(found);
                 count += 1;

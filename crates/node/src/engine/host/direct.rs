@@ -306,8 +306,13 @@ impl Banks {
             bank: Arc::new(bank),
             peer: Some(peer),
         };
+        let bank = Arc::clone(&kept.bank);
         state.banks.insert(slot, kept);
         self.table.set(&entry);
+        if side == Side::Accepting {
+            // Threads that wait at listeners hear the new peer from now on.
+            self.rouse(&bank);
+        }
         Some(())
     }
 

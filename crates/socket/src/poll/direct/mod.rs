@@ -331,7 +331,9 @@ impl WaitTarget for ForBits<'_> {
             source.is_some_and(|source| matches!(source.peek(self.direct), SourceLook::Ready(_)))
         });
         state.nested = nested;
-        Ok(is_nested_ready || !state.queue.is_empty() || self.is_ready())
+        let has_new_peer =
+            !state.by_listener.is_empty() && !Arc::ptr_eq(&self.direct.accepting(), &state.accepting);
+        Ok(is_nested_ready || has_new_peer || !state.queue.is_empty() || self.is_ready())
     }
 }
 

@@ -88,8 +88,10 @@ impl DirectCall<'_> {
         if !self.end.has_noted(Noted::ResetSeen) && is_reset() && self.end.note(Noted::ResetSeen) {
             let is_lost = self.end.has_noted(Noted::SentInVain);
             if !is_lost {
-                // As in CLOSE-WAIT, where the peer has ended its stream before.
                 let error = match self.end.has_noted(Noted::EndSeen) {
+                    // The peer sees this node's end before this process does.
+                    _ if self.shards.has_lost_engine() => Errno::NETDOWN,
+                    // As in CLOSE-WAIT, where the peer has ended its stream before.
                     true => Errno::PIPE,
                     false => Errno::CONNRESET,
                 };

@@ -145,12 +145,7 @@ impl DirectConnection {
             Mark::Here => self.receive_behind_urgent(call, buffers, take),
         };
         match received {
-            Ok(0) => {
-                if !call.end.has_noted(Noted::EndSeen) {
-                    call.end.note(Noted::EndSeen);
-                }
-                Ok(0)
-            }
+            Ok(0) if !call.end.has_noted(Noted::EndSeen) => self.see_end(call),
             Ok(received) => Ok(received),
             Err(ReceiveError::Empty) => self.receive_nothing(call),
             Err(ReceiveError::Reset) => call.take_error().map_or(Ok(0), Err),
@@ -160,6 +155,17 @@ impl DirectConnection {
             }
             Err(ReceiveError::Reentered(_)) => Err(Errno::AGAIN),
         }
+    }
+
+    /// The end of the stream is received first. The peer may have ended it because it has seen this
+    /// node's end, of which this process learns here.
+    #[cold]
+    fn see_end(&self, call: &DirectCall<'_>) -> Result<usize, Errno> {
+        if call.shards.has_lost_engine() {
+            return Err(Errno::NETDOWN);
+        }
+        call.end.note(Noted::EndSeen);
+        Ok(0)
     }
 
     /// What a call says that finds no bytes, and no end of the stream.

@@ -126,7 +126,7 @@ impl Life {
             })?;
             drivers.push((driver, Some(driving)));
         }
-        let relays = Relays::new(&ways, alarm);
+        let relays = Relays::new(&ways, direct.as_ref(), alarm);
         let kernel = config.kernel.clone();
         let inlets = kernel.as_deref().map(|kernel| carry(kernel, &ways, alarm));
         Ok(Life {

@@ -290,10 +290,7 @@ impl Life {
     pub(super) fn relay(&self, shard: u8, end: Lent) -> std::io::Result<()> {
         let direct_end = self.shards.get(0).descriptions.direct_end(end.number());
         match (direct_end, &self.direct) {
-            (Some(direct_end), Some(direct)) => match direct.relay(direct_end, end) {
-                true => self.relays.begin_direct(direct),
-                false => Ok(()),
-            },
+            (Some(direct_end), Some(direct)) => self.relays.begin_direct(direct, direct_end, end),
             _ => self.relays.begin(shard, end),
         }
     }

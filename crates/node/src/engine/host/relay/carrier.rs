@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::sync::atomic::Ordering::Acquire;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -17,6 +18,7 @@ use super::listeners::Listener;
 use super::messenger::Owned;
 use super::{Order, Orders};
 use crate::clock;
+use crate::engine::host::direct::Banks;
 use crate::engine::host::ends::Lent;
 use crate::shard::{Interest, Shard, Subscription, Told};
 use crate::shards::OneShard;
@@ -46,6 +48,8 @@ pub(super) const MESSENGERS: Token = 1 << 34;
 /// Who carries the bytes of a shard's connections.
 pub(super) struct Carrier {
     pub(super) shard: OneShard,
+    /// The node's direct connections, and what is told if the thread that carries them ends.
+    pub(super) direct: Option<(Arc<Banks>, Sender<()>)>,
     orders: Arc<Orders>,
     /// The ends and the doorbell.
     descriptors: OwnedFd,
@@ -65,12 +69,17 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    pub(super) fn new(shard: OneShard, orders: Arc<Orders>) -> Result<Carrier, Errno> {
+    pub(super) fn new(
+        shard: OneShard,
+        direct: Option<(Arc<Banks>, Sender<()>)>,
+        orders: Arc<Orders>,
+    ) -> Result<Carrier, Errno> {
         let descriptors = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = EventData::new_u64(BELL);
         epoll::add(&descriptors, &orders.bell, bell, EventFlags::IN)?;
         Ok(Carrier {
             shard,
+            direct,
             orders,
             descriptors,
             poll: None,

@@ -22,7 +22,7 @@ pub(super) struct Relay {
 }
 
 /// The engine's end of what the program has of a connection.
-pub(super) enum End {
+pub(in crate::engine::host) enum End {
     /// Of the descriptor that stood for it all along.
     Descriptor(Lent),
     /// Of a connection that the engine has made to the program's listener of the kernel's.
@@ -30,7 +30,7 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn socket(&self) -> &OwnedFd {
+    pub(in crate::engine::host) fn socket(&self) -> &OwnedFd {
         match self {
             End::Descriptor(lent) => lent.socket(),
             End::Caller(caller) => caller.socket(),
@@ -38,7 +38,7 @@ impl End {
     }
 
     /// Whether it still waits for room at the program's listener.
-    pub(super) fn is_connecting(&self) -> bool {
+    pub(in crate::engine::host) fn is_connecting(&self) -> bool {
         match self {
             End::Caller(caller) => caller.is_connecting(),
             End::Descriptor(_) => false,

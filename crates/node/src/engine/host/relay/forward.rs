@@ -15,6 +15,7 @@ use crate::callers::{Callers, Forwarded};
 const TABLES: usize = 8;
 
 /// Where a listener of the kernel's is reached, and who was told so.
+#[derive(Debug)]
 pub(in crate::engine::host) struct Forward {
     listener: SocketAddr,
     /// Of each program that has it, the one that said so last first.
@@ -23,7 +24,8 @@ pub(in crate::engine::host) struct Forward {
 }
 
 /// A connection to a listener of the kernel's, on behalf of a peer.
-pub(super) struct Caller {
+#[derive(Debug)]
+pub(in crate::engine::host) struct Caller {
     socket: OwnedFd,
     port: u16,
     forward: Arc<Forward>,
@@ -90,7 +92,7 @@ impl Forward {
     /// # Errors
     ///
     /// If the system has no sockets or ports, or nobody listens any more.
-    pub(super) fn call(forward: &Arc<Forward>, local: SocketAddr, peer: SocketAddr) -> Result<Caller, Errno> {
+    pub(in crate::engine::host) fn call(forward: &Arc<Forward>, local: SocketAddr, peer: SocketAddr) -> Result<Caller, Errno> {
         let socket = forward.socket()?;
         let port = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?.port();
         sockopt::set_tcp_nodelay(&socket, true)?;
@@ -121,7 +123,7 @@ impl Caller {
     }
 
     /// The program is to see a reset.
-    pub(super) fn reset(&self) {
+    pub(in crate::engine::host) fn reset(&self) {
         let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 }

@@ -14,6 +14,9 @@ use crate::clock;
 use crate::shard::Interest;
 use crate::wait::Gone;
 
+/// When to look again for direct connections at a forwarded listener.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+
 /// A listener whose connections are carried.
 pub(super) struct Listener {
     id: ListenerId,
@@ -74,6 +77,10 @@ impl Carrier {
         };
         let standby = listener.standby.as_mut();
         let turn = standby.map_or(Turn::Take, |standby| standby.turn(&shard, listener.id));
+        if listener.standby.is_none() && self.direct.is_some() {
+            // A peer that has found the listener before it was hidden may offer a connection yet.
+            listener.next_turn = Some(shard.now.plus_nanos(LOOK_AGAIN_NS));
+        }
         let is_called = listener.standby.as_ref().is_none_or(Standby::is_called);
         if is_called && !listener.is_watched && turn != Turn::Never {
             listener.is_watched = true;
@@ -95,7 +102,11 @@ impl Carrier {
             }
             Turn::Until(next_turn) => {
                 listener.next_turn = next_turn;
-                Ok(Course::Waits)
+                drop(shard);
+                match is_called {
+                    true => self.accept_direct(token),
+                    false => Ok(Course::Waits),
+                }
             }
             Turn::Never => Ok(Course::IsOver),
         }
@@ -110,7 +121,10 @@ impl Carrier {
         let id = match shard.stack.accept(*id) {
             Ok(id) => id,
             // Or it is closed.
-            Err(_) => return Ok(Course::Waits),
+            Err(_) => {
+                drop(shard);
+                return self.accept_direct(token);
+            }
         };
         shard.make_inline(id);
         shard.waiting.holders.count_caller(true);
@@ -137,6 +151,27 @@ impl Carrier {
                 let _ = shard.stack.abort(id);
                 respond(&self.shard, &mut shard);
             }
+        }
+        Ok(Course::GoesOn)
+    }
+
+    /// Connects a direct connection that waits at a listener to the program's: one that was offered
+    /// before the engine forwarded the listener.
+    fn accept_direct(&self, token: Token) -> Result<Course, Gone> {
+        let (Some(listener), Some((banks, alarm))) = (self.listeners.get(&token), &self.direct) else {
+            return Ok(Course::Waits);
+        };
+        let id = self.shard.enter()?.direct_listener(listener.id);
+        let Some(offered) = id.and_then(|id| banks.take_offered(id)) else {
+            return Ok(Course::Waits);
+        };
+        let [local, peer] = offered.ends();
+        match Forward::call(&listener.forward, local, peer) {
+            Ok(caller) => {
+                // Without a thread the connection waits for the next one.
+                let _ = banks.forward(offered, caller, alarm);
+            }
+            Err(_) => banks.refuse_offered(&offered),
         }
         Ok(Course::GoesOn)
     }

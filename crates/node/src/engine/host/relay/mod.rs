@@ -14,7 +14,8 @@ mod listeners;
 mod messenger;
 mod standby;
 
-pub(super) use self::forward::Forward;
+pub(super) use self::connection::End as RelayEnd;
+pub(super) use self::forward::{Caller, Forward};
 pub(super) use self::messenger::Messenger;
 
 use std::collections::BTreeMap;
@@ -30,11 +31,13 @@ use self::carrier::Carrier;
 use super::direct::Banks;
 use super::ends::Lent;
 use super::life::{join, start};
+use crate::direct::DirectEnd;
 use crate::shards::{OneShard, Shards};
 
 /// The relays of a life.
 pub(super) struct Relays {
     shards: Arc<Shards>,
+    direct: Option<Arc<Banks>>,
     alarm: Sender<()>,
     /// By shard, of those that ever had one.
     carriers: Mutex<Carriers>,
@@ -66,9 +69,10 @@ impl Orders {
 }
 
 impl Relays {
-    pub(super) fn new(shards: &Arc<Shards>, alarm: &Sender<()>) -> Relays {
+    pub(super) fn new(shards: &Arc<Shards>, direct: Option<&Arc<Banks>>, alarm: &Sender<()>) -> Relays {
         Relays {
             shards: Arc::clone(shards),
+            direct: direct.cloned(),
             alarm: alarm.clone(),
             carriers: Mutex::default(),
         }
@@ -83,11 +87,9 @@ impl Relays {
         self.order(shard.min(self.shards.count() - 1), Order::Connection(end))
     }
 
-    /// Starts the thread that carries for holders of direct connections.
-    pub(super) fn begin_direct(&self, direct: &Arc<Banks>) -> std::io::Result<()> {
-        let direct = Arc::clone(direct);
-        let thread = start("toehold-relay", &self.alarm, move || direct.run_relay());
-        thread.map(drop).map_err(std::io::Error::other)
+    /// Carries from now on for a holder of a direct connection.
+    pub(super) fn begin_direct(&self, direct: &Arc<Banks>, of: DirectEnd, end: Lent) -> std::io::Result<()> {
+        direct.relay(of, end, &self.alarm)
     }
 
     /// Signals the owner of a holder's connection from now on, which is in that shard.
@@ -131,7 +133,8 @@ impl Relays {
             stop: AtomicBool::new(false),
         });
         let shards = Arc::clone(&self.shards);
-        let carrier = Carrier::new(OneShard { shards, index }, Arc::clone(&orders))?;
+        let direct = self.direct.clone().map(|banks| (banks, self.alarm.clone()));
+        let carrier = Carrier::new(OneShard { shards, index }, direct, Arc::clone(&orders))?;
         let thread = start("toehold-relay", &self.alarm, move || {
             // If the shard is gone, there is nothing to carry.
             let _ = carrier.run();
