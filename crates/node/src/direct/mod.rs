@@ -56,7 +56,7 @@ pub(crate) use self::counts::Counts;
 pub use self::ear::{Ear, LOOK_AGAIN};
 pub use self::end::DirectEnd;
 pub(crate) use self::listener_words::{ListenerBell, ListenerWords};
-use self::own::PartId;
+use self::own::Part;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS, may_come};
@@ -105,7 +105,7 @@ type Accepting = (u64, Arc<[Arc<Bank>]>);
 /// One process's part in the direct connections of its node.
 pub struct Direct {
     /// Tells this part from others that the process has, or had.
-    part: Arc<PartId>,
+    part: Arc<Part>,
     banks: Banks,
     counts: Counts,
     ports: Ports,
@@ -135,7 +135,7 @@ impl Direct {
         ask: Box<Ask>,
     ) -> Direct {
         Direct {
-            part: PartId::new(),
+            part: Part::new(banks.own().waiters.clone()),
             banks,
             counts,
             ports,

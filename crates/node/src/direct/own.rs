@@ -8,45 +8,81 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use toehold_shm::Process;
 use toehold_shm::direct::{ThreadNumber, WaiterKind, WaiterNumber, Waiters};
 
 use super::Direct;
 
-/// Tells the parts in nodes that this process has, or ever had, from one another.
+/// One process's part in a node, as its threads know it.
 #[derive(Debug)]
-pub(super) struct PartId(u64);
+pub(super) struct Part {
+    /// Tells it from other parts that the process has, or had.
+    id: u64,
+    /// The process, whose numbers these are.
+    process: u32,
+    waiters: Waiters,
+    /// What threads have that have not ended yet.
+    claimed: Mutex<Vec<Claimed>>,
+}
 
-impl PartId {
-    pub(super) fn new() -> Arc<PartId> {
+/// The numbers of a thread in a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Claimed {
+    thread: ThreadNumber,
+    waiter: Option<WaiterNumber>,
+}
+
+impl Part {
+    pub(super) fn new(waiters: Waiters) -> Arc<Part> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Arc::new(PartId(NEXT.fetch_add(1, Relaxed)))
+        Arc::new(Part {
+            id: NEXT.fetch_add(1, Relaxed),
+            process: this_process(),
+            waiters,
+            claimed: Mutex::default(),
+        })
+    }
+
+    fn claimed(&self) -> MutexGuard<'_, Vec<Claimed>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self, claimed: Claimed) {
+        if this_process() != self.process {
+            return;
+        }
+        if let Some(waiter) = claimed.waiter {
+            self.waiters.free(waiter);
+        }
+        self.waiters.journal().free(claimed.thread);
     }
 }
 
-/// What a thread has in one node.
+impl Drop for Part {
+    fn drop(&mut self) {
+        for claimed in std::mem::take(&mut *self.claimed()) {
+            self.free(claimed);
+        }
+    }
+}
+
+/// What a thread has in one node. It keeps none of the node's descriptors, since the end of a thread
+/// is no place to close them.
 struct ThreadSlot {
-    part: Weak<PartId>,
+    part: Weak<Part>,
     id: u64,
-    /// The process of the thread. The numbers are that process's.
-    process: u32,
-    waiters: Waiters,
-    thread: ThreadNumber,
-    waiter: Option<WaiterNumber>,
+    claimed: Claimed,
 }
 
 impl Drop for ThreadSlot {
     fn drop(&mut self) {
         LATEST.set((0, 0));
-        if this_process() != self.process {
-            return;
+        if let Some(part) = self.part.upgrade() {
+            part.claimed().retain(|claimed| claimed.thread != self.claimed.thread);
+            part.free(self.claimed);
         }
-        if let Some(waiter) = self.waiter {
-            self.waiters.free(waiter);
-        }
-        self.waiters.journal().free(self.thread);
     }
 }
 
@@ -70,7 +106,7 @@ impl Direct {
     #[inline]
     pub fn thread(&self) -> Option<ThreadNumber> {
         let (part, number) = LATEST.get();
-        match part == self.part.0 {
+        match part == self.part.id {
             true => ThreadNumber::new(number),
             false => self.find_thread(),
         }
@@ -78,18 +114,23 @@ impl Direct {
 
     #[cold]
     fn find_thread(&self) -> Option<ThreadNumber> {
-        let thread = self.with_slot(|slot| Some(slot.thread))?;
-        LATEST.set((self.part.0, thread.get()));
+        let thread = self.with_slot(|slot| Some(slot.claimed.thread))?;
+        LATEST.set((self.part.id, thread.get()));
         Some(thread)
     }
 
     /// The waiter of the calling thread for calls on one source. `None`: the node has none left.
     pub(super) fn waiter(&self) -> Option<WaiterNumber> {
         self.with_slot(|slot| {
-            if slot.waiter.is_none() {
-                slot.waiter = self.waiters().claim(self.process, WaiterKind::Thread);
+            if slot.claimed.waiter.is_none() {
+                let waiter = self.waiters().claim(self.process, WaiterKind::Thread);
+                if let Ok(mut all) = self.part.claimed.try_lock() {
+                    let own = all.iter_mut().filter(|claimed| **claimed == slot.claimed);
+                    own.for_each(|claimed| claimed.waiter = waiter);
+                }
+                slot.claimed.waiter = waiter;
             }
-            slot.waiter
+            slot.claimed.waiter
         })
     }
 
@@ -113,17 +154,22 @@ impl Direct {
         slots: &mut Vec<ThreadSlot>,
         act: impl FnOnce(&mut ThreadSlot) -> Option<T>,
     ) -> Option<T> {
-        if let Some(slot) = slots.iter_mut().find(|slot| slot.id == self.part.0) {
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.id == self.part.id) {
             return act(slot);
         }
         slots.retain(|slot| slot.part.strong_count() > 0);
-        slots.push(ThreadSlot {
-            part: Arc::downgrade(&self.part),
-            id: self.part.0,
-            process: this_process(),
-            waiters: self.waiters().clone(),
+        let claimed = Claimed {
             thread: self.journal().claim(self.process)?,
             waiter: None,
+        };
+        // A signal handler may have interrupted this thread there: then the thread's end frees them.
+        if let Ok(mut all) = self.part.claimed.try_lock() {
+            all.push(claimed);
+        }
+        slots.push(ThreadSlot {
+            part: Arc::downgrade(&self.part),
+            id: self.part.id,
+            claimed,
         });
         act(slots.last_mut()?)
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::library::LIBRARY as LIBRARY_PATH;
 use crate::support::{Fabrics, text};
-use crate::{Place, accepted, alike, alike_directly, counter, free_port, output};
+use crate::{Place, accepted, alike, alike_directly, free_port, output};
 
 /// The output of a script, which must be the same everywhere.
 fn says(place: &Place, script: &str) -> String {

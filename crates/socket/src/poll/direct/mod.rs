@@ -271,7 +271,8 @@ impl DirectSet {
         !events.is_empty()
     }
 
-    /// Looks, and leaves what was found to be found again.
+    /// Looks, and leaves what was found to be found again. The peers of sources that are not ready
+    /// tell the waiter from now on.
     fn collect_again(&self, direct: &Direct, events: &mut Events) -> io::Result<()> {
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
         let mut state = self.lock();
@@ -283,14 +284,29 @@ impl DirectSet {
         for key in state.nested.clone() {
             state.queue(key);
         }
-        for at in 0..state.queue.len() {
-            let Some(&key) = state.queue.get(at) else { break };
-            let Some(source) = state.sources.get_mut(&key) else {
-                continue;
-            };
-            if let SourceLook::Ready(readiness) = source.peek(direct) {
-                events.push_direct(source.token, readiness);
-                return Ok(());
+        let mut at = 0;
+        while let Some(&key) = state.queue.get(at) {
+            let look = state
+                .sources
+                .get_mut(&key)
+                .map(|source| (source.look(direct, thread, self.waiter), source.token));
+            match look {
+                Some((SourceLook::Ready(readiness), token)) => {
+                    events.push_direct(token, readiness);
+                    return Ok(());
+                }
+                Some((SourceLook::Nothing, _)) if state.nested.contains(&key) => at += 1,
+                Some((SourceLook::Dropped, _)) => {
+                    self.remove(&mut state, key);
+                    state.queue.remove(at);
+                }
+                // Its peer tells the waiter when there is something.
+                Some((SourceLook::Nothing, _)) | None => {
+                    if let Some(source) = state.sources.get_mut(&key) {
+                        source.is_queued = false;
+                    }
+                    state.queue.remove(at);
+                }
             }
         }
         Ok(())
