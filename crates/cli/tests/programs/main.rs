@@ -62,9 +62,18 @@ struct Place {
 /// Runs a scene over the kernel and on nodes, which must have opened at least `connections`
 /// connections, and compares the results.
 fn alike<T: PartialEq + std::fmt::Debug>(connections: u64, scene: impl Fn(&Place) -> T) {
+    alike_on("up server client", connections, scene);
+}
+
+/// Runs a scene over the kernel and on nodes without direct connections, and compares the results.
+fn alike_over_tcp<T: PartialEq + std::fmt::Debug>(connections: u64, scene: impl Fn(&Place) -> T) {
+    alike_on("up server client --direct no", connections, scene);
+}
+
+fn alike_on<T: PartialEq + std::fmt::Debug>(up: &str, connections: u64, scene: impl Fn(&Place) -> T) {
     let kernel = Place::new(None);
     let over_kernel = scene(&kernel);
-    let place = Place::on_nodes("up server client");
+    let place = Place::on_nodes(up);
     let over_nodes = scene(&place);
     assert_eq!(over_nodes, over_kernel, "on nodes, and over the kernel");
     place.check(connections);
@@ -225,8 +234,8 @@ impl Place {
     fn connections_of_client(&self, number: u64) {
         let Some(fabrics) = &self.nodes else { return };
         let status = fabrics.json("stat client --json");
-        let accepted = accepted(&status);
-        assert!(accepted >= number, "{accepted} connections");
+        let opened = opened(&status);
+        assert!(opened >= number, "{opened} connections");
     }
 
     /// Checks that the nodes had the connections, and that none of their resources stay in use.

@@ -4,7 +4,7 @@
 
 use rustix::process::Signal;
 
-use crate::{Place, alike};
+use crate::{Place, alike, alike_over_tcp};
 
 const CLIENT: &str = "
 import socket, sys
@@ -143,7 +143,7 @@ print('accepted', len([listener.accept()[0] for _ in range(12)]))
 }
 
 /// Regression: a listener with an immediate accept did not count as waited for. Its backlog held
-/// twice as many.
+/// twice as many. Over TCP: as many direct connections wait beside them.
 #[test]
 #[ignore = "needs python3"]
 fn listener_after_accept_has_only_its_own_backlog() {
@@ -158,7 +158,7 @@ try:
 except TimeoutError:
     print('full', len(held))
 ";
-    alike(0, |place: &Place| {
+    alike_over_tcp(0, |place: &Place| {
         let said = place.says(&["python3", "-c", FILLS]);
         place.connections_of_client(6);
         said

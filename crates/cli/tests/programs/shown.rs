@@ -71,8 +71,13 @@ fn node_maps_only_its_rings_and_payload_of_others() {
         [
             "0",
             "True",
+            "/memfd:toehold-directory",
+            "/memfd:toehold-ends",
+            "/memfd:toehold-half",
+            "/memfd:toehold-journal",
             "/memfd:toehold-mq",
             "/memfd:toehold-payload",
+            "/memfd:toehold-signals",
             "/memfd:toehold-third"
         ]
     );

@@ -244,6 +244,11 @@ impl Published {
         Some(ListenerId { number, generation })
     }
 
+    /// As [`listener_of`](Published::listener_of), by the word that calls without the lease read.
+    pub(crate) fn known(&self, id: toehold_stack::ListenerId) -> Option<ListenerId> {
+        self.words.get(id)
+    }
+
     /// Listeners that were closed, and whose queues are still to be emptied.
     pub(crate) fn withdrawn(&self) -> Vec<u16> {
         let records = self.records.records.iter().enumerate();

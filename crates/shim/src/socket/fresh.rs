@@ -264,6 +264,7 @@ impl UnconnectedSocket {
                     timeout: None,
                     settings: Some(self.settings(node)?),
                     with_data: pace == Pace::WithData,
+                    over_tcp: self.opens_early(),
                 };
                 TcpStream::begin(node, &target(to), &options).map_err(Errno::from)
             })

@@ -374,6 +374,9 @@ pub(crate) struct StateLine {
     pub(crate) generation: AtomicU64,
     /// Position after the urgent byte that the program has taken last.
     pub(crate) urgent_taken: AtomicU64,
+    /// One more than the position after the urgent byte that the end's owner was signalled about
+    /// last; 0: it has no owner.
+    pub(crate) owner_told: AtomicU64,
     /// Position up to which the peer may write, plus 1; 0 if it may write on.
     pub(crate) read_limit: AtomicU64,
     /// How long a writer may wait for room in vain, in milliseconds; 0 for any time.

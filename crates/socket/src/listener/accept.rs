@@ -14,7 +14,7 @@ use toehold_stack::{ConnectionId, Event, ListenerId, SocketError};
 use super::{Listener, TcpListener};
 use crate::error::{from_holder, from_socket, gone, would_block};
 use crate::node::Shared;
-use crate::stream::direct::{DirectConnection, window};
+use crate::stream::direct::DirectConnection;
 use crate::stream::{Connected, TcpStream};
 
 /// How peers know a listener, as of an epoch of the directory.
@@ -101,9 +101,10 @@ impl TcpListener {
             };
             let thread = direct.thread().ok_or(Errno::NOBUFS)?;
             let settings = description.settings();
-            if let Some(opened) = direct.accept(thread, id, window(&settings)) {
-                let peer = opened.peer_addr();
-                let connection = DirectConnection::hold(node, shards, opened, &settings)?;
+            if has_waiting(&direct.accepting(), id)
+                && let Some(connection) = DirectConnection::accept(node, shards, (thread, id), &settings)?
+            {
+                let peer = connection.peer_addr();
                 return Ok((TcpStream::over(Connected::Direct(connection)), peer));
             }
             if direct.tcp_waiting(id) > 0 || self.listener.leaseless().is_none() {

@@ -54,6 +54,9 @@ pub struct ConnectOptions {
     pub settings: Option<Settings>,
     /// The SYN leaves with the first bytes, see [`TcpStream::send_first`].
     pub with_data: bool,
+    /// The connection is made over TCP, though both ends are on this host: what the program asks for is
+    /// TCP's.
+    pub over_tcp: bool,
 }
 
 impl TcpStream {
@@ -119,9 +122,11 @@ impl TcpStream {
     /// If the attempt cannot even be begun.
     pub fn begin(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
         node.shared.contain(|| {
-            let direct =
-                DirectConnection::open(&node.shared, *addr, options.local, options.settings.as_ref())?;
-            if let Some(direct) = direct {
+            // Data leave with the SYN over TCP only (RFC 7413), and the program may look whether they did.
+            if !(options.with_data || options.over_tcp)
+                && let Some(direct) =
+                    DirectConnection::open(&node.shared, *addr, options.local, options.settings.as_ref())?
+            {
                 return Ok(Self::over(Connected::Direct(direct)));
             }
             let shards = node.shared.shards()?;

@@ -8,6 +8,7 @@ use toehold_stack::Event;
 use crate::clock;
 use crate::control::peers;
 use crate::control::{Counter, SocketStatus, StackStatus};
+use crate::engine::host::direct::Banks;
 use crate::shard::Shard;
 use crate::shards::Shards;
 use crate::wait::{Guard, ShardHandle};
@@ -86,17 +87,17 @@ fn status_of(handle: &ShardHandle) -> Option<StackStatus> {
 }
 
 /// The sockets of all stacks, a listener in each of them, those that no program holds any more included.
-pub(super) fn sockets(shards: &Shards) -> Option<Vec<SocketStatus>> {
+pub(super) fn sockets(shards: &Shards, direct: Option<&Banks>) -> Option<Vec<SocketStatus>> {
     let mut sockets = Vec::new();
     for (index, handle) in shards.iter() {
-        let mut own = sockets_of(handle)?;
+        let mut own = sockets_of(handle, direct)?;
         own.iter_mut().for_each(|socket| socket.shard = index.into());
         sockets.append(&mut own);
     }
     Some(sockets)
 }
 
-fn sockets_of(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
+fn sockets_of(handle: &ShardHandle, direct: Option<&Banks>) -> Option<Vec<SocketStatus>> {
     let shard = look(handle)?;
     // No other connection is to have the inodes that are told of here.
     handle.descriptions.look();
@@ -106,7 +107,7 @@ fn sockets_of(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
         .collect();
     let now = clock::now();
     let held = shard.stack.sockets().filter_map(|socket| {
-        let mut status = socket_status(&shard, socket, now)?;
+        let mut status = socket_status(&shard, direct, socket, now)?;
         if let Some(&(number, process)) = owners.get(&socket) {
             status.process = Some(process);
             if let Some(description) = handle.descriptions.of(number) {
@@ -124,14 +125,23 @@ fn sockets_of(handle: &ShardHandle) -> Option<Vec<SocketStatus>> {
     Some(held.chain(released).chain(time_waits).collect())
 }
 
-fn socket_status(shard: &Shard, socket: Event, now: toehold_stack::Instant) -> Option<SocketStatus> {
+fn socket_status(
+    shard: &Shard,
+    direct: Option<&Banks>,
+    socket: Event,
+    now: toehold_stack::Instant,
+) -> Option<SocketStatus> {
     let stack = &shard.stack;
     match socket {
-        Event::Listener(id) => Some(SocketStatus::listener(
-            stack.listener_addr(id).ok()?,
-            stack.accept_queue_len(id).ok()?,
-            stack.backlog(id).ok()?,
-        )),
+        Event::Listener(id) => {
+            let known = shard.published.as_ref().and_then(|published| published.known(id));
+            let waits = direct.zip(known).map_or(0, |(direct, id)| direct.waiting(id));
+            Some(SocketStatus::listener(
+                stack.listener_addr(id).ok()?,
+                stack.accept_queue_len(id).ok()?.saturating_add(waits),
+                stack.backlog(id).ok()?,
+            ))
+        }
         Event::Connection(id) => Some(SocketStatus::connection(
             stack.local_addr(id).ok()?,
             stack.peer_addr(id).ok()?,

@@ -492,11 +492,7 @@ impl Host for StackHost {
     }
 
     fn sockets(&self) -> Vec<SocketStatus> {
-        let sockets = self.look(|life| {
-            let mut sockets = look::sockets(&life.shards)?;
-            sockets.extend(life.direct_sockets());
-            Some(sockets)
-        });
+        let sockets = self.look(Life::sockets);
         sockets.unwrap_or_default()
     }
 

@@ -103,6 +103,7 @@ impl<'a> End<'a> {
                 &state.shut,
                 &state.error,
                 &state.urgent_taken,
+                &state.owner_told,
                 &state.read_limit,
                 &state.user_timeout_ms,
             ];

@@ -107,6 +107,19 @@ impl End<'_> {
         self.own.state.urgent_taken.fetch_max(position, AcqRel) < position
     }
 
+    /// Whether the program's owner of the end (F_SETOWN) is still to be signalled about the urgent byte
+    /// before `position`. A call that is about to read past that byte waits for it.
+    pub fn awaits_owner(&self, position: u64) -> bool {
+        let told = self.own.state.owner_told.load(Acquire);
+        told != 0 && told <= position
+    }
+
+    /// Notes that the owner was signalled about urgent bytes before `position`. From the first time on
+    /// the end has an owner.
+    pub fn note_owner_told(&self, position: u64) {
+        self.own.state.owner_told.store(position + 1, Release);
+    }
+
     /// Copies the byte at `position`, which stays in the stream. `None`: the peer has not sent it
     /// yet, it was received before, or the peer has broken a rule.
     ///

@@ -31,7 +31,6 @@ use toehold_node::{Description, Holder, Relayed, Shards, SpinBudget};
 use toehold_shm::direct::{ConnectionId, End, Noted, ThreadNumber};
 use toehold_stack::Instant;
 
-pub(crate) use self::open::window;
 pub(crate) use self::readiness::look;
 use crate::error::from_holder;
 use crate::node::Shared;
@@ -130,7 +129,7 @@ impl DirectConnection {
         self.id
     }
 
-    pub(super) fn peer_addr(&self) -> SocketAddr {
+    pub(crate) fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 

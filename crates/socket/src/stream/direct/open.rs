@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use toehold_node::direct::{ConnectFailure, DirectEnd, Opened};
 use toehold_node::{Description, Holder, Shards, SpinBudget};
+use toehold_shm::direct::{ListenerId, ThreadNumber};
 use toehold_stack::Settings;
 
 use super::DirectConnection;
@@ -18,7 +19,7 @@ use crate::node::Shared;
 const WINDOW: u64 = 4 << 20;
 
 /// What the peer may send, by the settings of the end.
-pub(crate) fn window(settings: &Settings) -> u64 {
+pub(super) fn window(settings: &Settings) -> u64 {
     match settings.buffer_lock() {
         [_, true] => u64::from(settings.receive_buffer()),
         _ => WINDOW,
@@ -49,17 +50,47 @@ impl DirectConnection {
         let Some(thread) = direct.thread() else {
             return Ok(None);
         };
-        let window = settings.map_or(WINDOW, window);
-        match direct.connect(thread, remote, local, window) {
-            Ok(opened) => {
-                let settings = match settings {
-                    Some(settings) => *settings,
-                    None => node.enter(0)?.stack.default_settings(),
-                };
-                Self::hold(node, shards, opened, &settings).map(Some)
+        let settings = match settings {
+            Some(settings) => *settings,
+            None => node.enter(0)?.stack.default_settings(),
+        };
+        // Before the peer sees a connection that nothing could hold.
+        let handle = shards.get(0);
+        let holder = handle.holder().map_err(from_holder)?;
+        match direct.connect(thread, remote, local, window(&settings)) {
+            Ok(opened) => Self::hold(node, shards, (holder, opened), &settings).map(Some),
+            Err(failure) => {
+                handle.give_back(holder);
+                match failure {
+                    ConnectFailure::UseTcp => Ok(None),
+                    ConnectFailure::Refused => Err(Errno::CONNREFUSED.into()),
+                }
             }
-            Err(ConnectFailure::UseTcp) => Ok(None),
-            Err(ConnectFailure::Refused) => Err(Errno::CONNREFUSED.into()),
+        }
+    }
+
+    /// Takes the next connection that waits for a listener. `None`: none waits.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its like if there is no holder: the connection waits on.
+    pub(crate) fn accept(
+        node: &Arc<Shared>,
+        shards: &Shards,
+        (thread, listener): (ThreadNumber, ListenerId),
+        settings: &Settings,
+    ) -> io::Result<Option<DirectConnection>> {
+        let Some(direct) = shards.direct() else {
+            return Ok(None);
+        };
+        let handle = shards.get(0);
+        let holder = handle.holder().map_err(from_holder)?;
+        match direct.accept(thread, listener, window(settings)) {
+            Some(opened) => Self::hold(node, shards, (holder, opened), settings).map(Some),
+            None => {
+                handle.give_back(holder);
+                Ok(None)
+            }
         }
     }
 
@@ -67,32 +98,25 @@ impl DirectConnection {
     ///
     /// # Errors
     ///
-    /// If there is no holder for it. The end is closed then.
-    pub(crate) fn hold(
+    /// ENFILE if the holder cannot stand for it. The end is closed then.
+    fn hold(
         node: &Arc<Shared>,
         shards: &Shards,
-        opened: Opened,
+        (holder, opened): (Holder, Opened),
         settings: &Settings,
     ) -> io::Result<DirectConnection> {
         let direct = shards.direct().ok_or(Errno::NETDOWN)?;
         let handle = shards.get(0);
-        let end = opened.end();
-        let holder = handle.holder().map_err(from_holder);
-        let held = holder.and_then(|holder| match shards.hold_direct(&holder, end) {
-            true => Ok(holder),
-            false => Err(Errno::NFILE.into()),
-        });
+        let is_held = shards.hold_direct(&holder, opened.end());
         let (local, peer) = (opened.local_addr(), opened.peer_addr());
         let (bank, id) = opened.held();
-        let holder = match held {
-            Ok(holder) => holder,
-            Err(error) => {
-                if let Some(thread) = direct.thread() {
-                    direct.close(thread, &bank, id, true);
-                }
-                return Err(error);
+        if !is_held {
+            if let Some(thread) = direct.thread() {
+                direct.close(thread, &bank, id, true);
             }
-        };
+            handle.give_back(holder);
+            return Err(Errno::NFILE.into());
+        }
         let description = handle.description(&holder);
         let timeout_ms = settings.user_timeout().as_millis();
         if timeout_ms > 0

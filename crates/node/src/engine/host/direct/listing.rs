@@ -1,6 +1,6 @@
 //! The direct connections of a node, as `toehold sockets` lists them.
 
-use toehold_shm::direct::{ConnectionId, StreamState};
+use toehold_shm::direct::{ConnectionId, ListenerId, Side, StreamState};
 
 use super::Banks;
 use crate::control::{DirectStatus, SocketState, SocketStatus};
@@ -20,6 +20,13 @@ impl Banks {
             Some(status)
         };
         held.filter_map(status).collect()
+    }
+
+    /// Connections that wait for a listener.
+    pub(in crate::engine::host) fn waiting(&self, listener: ListenerId) -> u32 {
+        let accepting = self.all().into_iter().filter(|bank| bank.side == Side::Accepting);
+        let waiting: u64 = accepting.map(|bank| bank.waiting(listener)).sum();
+        u32::try_from(waiting).unwrap_or(u32::MAX)
     }
 
     fn socket(&self, end: DirectEnd) -> Option<SocketStatus> {

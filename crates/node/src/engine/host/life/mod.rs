@@ -27,6 +27,7 @@ use super::connections::Connections;
 use super::direct::Banks;
 use super::ends::{Gone, Lent};
 use super::guard::Guard;
+use super::look;
 use super::relay::{Forward, Messenger, Relays};
 use crate::attached::{Description, Descriptors};
 use crate::clock;
@@ -142,12 +143,13 @@ impl Life {
         }
     }
 
-    /// The direct connections that programs have.
-    pub(super) fn direct_sockets(&self) -> Vec<SocketStatus> {
+    /// Listeners and connections, direct ones included. `None`: a program has a stack for too long.
+    pub(super) fn sockets(&self) -> Option<Vec<SocketStatus>> {
+        let direct = self.direct.as_deref();
+        let mut sockets = look::sockets(&self.shards, direct)?;
         let descriptions = &self.shards.get(0).descriptions;
-        self.direct
-            .as_ref()
-            .map_or_else(Vec::new, |direct| direct.sockets(descriptions))
+        sockets.extend(direct.into_iter().flat_map(|direct| direct.sockets(descriptions)));
+        Some(sockets)
     }
 
     /// What the node's processes count of direct connections.
@@ -297,7 +299,11 @@ impl Life {
 
     /// Signals the owner of a connection when urgent data are announced.
     pub(super) fn own(&self, shard: u8, holder: u32, messenger: Messenger) -> std::io::Result<()> {
-        self.relays.own(shard, holder, messenger)
+        let direct_end = self.shards.get(0).descriptions.direct_end(holder);
+        match (direct_end, &self.direct) {
+            (Some(end), Some(direct)) => self.relays.own_direct(direct, end, messenger),
+            _ => self.relays.own(shard, holder, messenger),
+        }
     }
 
     /// Connects all who connect to a holder's listener to one of the kernel's.

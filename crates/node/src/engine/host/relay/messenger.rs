@@ -21,6 +21,7 @@ use crate::wait::Gone;
 const SWEEP_NS: u64 = 1_000_000_000;
 
 /// What makes the kernel signal the owner of a connection.
+#[derive(Debug)]
 pub(in crate::engine::host) struct Messenger {
     owned: OwnedFd,
     other: OwnedFd,
@@ -32,7 +33,7 @@ impl Messenger {
         Messenger { owned, other }
     }
 
-    fn signal(&self) {
+    pub(in crate::engine::host) fn signal(&self) {
         // A kernel that has no urgent data there signals nobody; and nothing stays behind.
         let _ = rustix::net::send(
             &self.other,

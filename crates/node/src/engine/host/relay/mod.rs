@@ -92,6 +92,16 @@ impl Relays {
         direct.relay(of, end, &self.alarm)
     }
 
+    /// Signals the owner of a direct connection from now on.
+    pub(super) fn own_direct(
+        &self,
+        direct: &Arc<Banks>,
+        of: DirectEnd,
+        messenger: Messenger,
+    ) -> std::io::Result<()> {
+        direct.own(of, messenger, &self.alarm)
+    }
+
     /// Signals the owner of a holder's connection from now on, which is in that shard.
     pub(super) fn own(&self, shard: u8, holder: u32, messenger: Messenger) -> std::io::Result<()> {
         self.order(
