@@ -1,9 +1,11 @@
 //! Receiving over a direct connection.
 
 use std::io::{self, IoSliceMut};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use toehold_node::direct::DirectWait;
+use toehold_node::interrupts;
 use toehold_shm::direct::{Noted, ReceiveError, Take};
 use toehold_stack::Instant;
 
@@ -12,6 +14,9 @@ use super::urgent::Mark;
 use super::{DirectCall, DirectConnection, deadline, look};
 use crate::error::would_block;
 use crate::stream::{ReceiveOptions, scatter};
+
+/// How long a call waits at an urgent byte until the owner of the connection is signalled.
+const LONGEST_SIGNAL: Duration = Duration::from_millis(100);
 
 /// More than any rings hold.
 const MOST: usize = 16 << 20;
@@ -178,7 +183,7 @@ impl DirectConnection {
         if is_over { Ok(0) } else { Err(Errno::AGAIN) }
     }
 
-    /// The urgent byte is next, and is no part of the stream.
+    /// An urgent byte is next, and is no part of the stream.
     #[cold]
     fn receive_behind_urgent(
         &self,
@@ -186,16 +191,24 @@ impl DirectConnection {
         buffers: &mut [IoSliceMut<'_>],
         take: Take,
     ) -> Result<usize, ReceiveError> {
-        if call.end.awaits_owner(call.end.urgent()) {
-            // The engine is about to signal. Then a handler may take the byte before this call goes on.
+        // The engine is about to signal. A handler may take the byte before this call goes on.
+        let urgent = call.end.urgent();
+        let began = std::time::Instant::now();
+        while call.end.awaits_owner(urgent) && began.elapsed() < LONGEST_SIGNAL {
             std::thread::yield_now();
+        }
+        if interrupts::is_pending() {
             return Err(ReceiveError::Empty);
         }
+        let until = match (urgent - 1).checked_sub(call.end.received()) {
+            Some(1..) => urgent - 1,
+            _ => u64::MAX,
+        };
         let mut byte = [0];
         let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut all = vec![0; room.min(MOST)];
         let mut into = [IoSliceMut::new(&mut byte), IoSliceMut::new(&mut all)];
-        match call.end.receive(call.thread, &mut into, take, u64::MAX)? {
+        match call.end.receive(call.thread, &mut into, take, until)? {
             0 => Ok(0),
             1 => Err(ReceiveError::Empty),
             received => Ok(scatter(&all[..received - 1], buffers)),

@@ -38,7 +38,12 @@ impl DirectConnection {
         if urgent == 0 {
             return Mark::None;
         }
-        match (urgent - 1).checked_sub(call.end.received()) {
+        let received = call.end.received();
+        if call.end.urgent_taken() == received + 1 && !self.is_urgent_inline() {
+            // An earlier one, which stays behind when the next is announced.
+            return Mark::Here;
+        }
+        match (urgent - 1).checked_sub(received) {
             None => Mark::None,
             Some(0) if self.is_urgent_inline() => Mark::None,
             Some(0) => Mark::Here,

@@ -98,6 +98,7 @@ impl<'a> Carrier<'a> {
         loop {
             let stops = self.banks.relays.stops.load(Acquire);
             self.take_orders();
+            self.announce();
             if stops && last_rounds == 0 {
                 self.due.extend(self.relays.keys());
             }
@@ -230,7 +231,6 @@ impl<'a> Carrier<'a> {
         let _ = waiters.collecting(waiter, thread, collect);
         let unheard = relays.iter().filter(|(_, relay)| !relay.is_heard);
         due.extend(unheard.map(|(token, _)| token));
-        self.announce();
     }
 
     /// Carries some of what is there, both ways.
