@@ -148,5 +148,5 @@ impl<'a> EdgeStamper<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -17,8 +17,11 @@
 //! Each side trusts its own count alone. The other side's words may be nonsense.
 
 use crate::plan::PairId;
+#[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
 use thiserror::Error;
 
 const WRITTEN: usize = 0;
@@ -193,5 +196,7 @@ fn capacity(words: &[AtomicU64]) -> Result<u64, RingError> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
