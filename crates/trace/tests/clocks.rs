@@ -26,6 +26,7 @@ fn other_clock() -> impl Strategy<Value = SecretClock> {
             offset,
             drift_ppm,
             wander_ppm,
+            move_at: None,
         }
     })
 }
@@ -90,4 +91,25 @@ fn long_turn_beside_a_short_hop_needs_the_rate() {
         hops(&secret),
         hops(&world)
     );
+}
+
+#[test]
+fn thread_that_moves_to_another_counter_costs_its_block_alone() {
+    for (name, world) in worlds() {
+        let before = world.account();
+        let mut moved = world.clone();
+        let actor = world.trip().actors().last().unwrap();
+        // The simulation begins at one millisecond. The thread moves in the middle of block 3.
+        moved.clocks[actor.index()].move_at = Some((1e6 + 3.5 * block_ns(&world), 1 << 30));
+        let after = moved.account();
+        assert_eq!(after.invalid_blocks, 1, "{name}");
+        for (before, after) in figures(&before).iter().zip(&figures(&after)) {
+            assert!((before - after).abs() < 15.0, "{name}: {before} and {after}");
+        }
+    }
+}
+
+/// The time of a block, in nanoseconds.
+fn block_ns(world: &World) -> f64 {
+    2.0 * world.account().closing.untraced_ns * f64::from(world.plan.block_len())
 }

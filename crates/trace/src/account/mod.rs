@@ -5,6 +5,8 @@
 
 mod closing;
 mod evaluate;
+mod histogram;
+mod quantiles;
 mod rate;
 mod resample;
 mod sums;
@@ -14,6 +16,8 @@ pub use closing::{
     ClosingCheck, ClosingVerdict, FEWEST_ROUNDS, MOST_DROP_DIFFERENCE, MOST_ERROR, MOST_HALF_INTERVAL,
     TimeInterval,
 };
+pub use histogram::{LONGEST_TIME_NS, TimeHistogram, TimeQuantiles};
+pub use quantiles::StageQuantiles;
 pub use sums::BlockStamps;
 pub use times::{HopTime, StepTime};
 

@@ -30,6 +30,17 @@ pub(super) fn resistant_slope(points: &[(f64, f64)]) -> Option<f64> {
     (slope.is_finite() && slope > 0.0).then_some(slope)
 }
 
+/// Returns `true` if at least three quarters of the points are within `tolerance` of a line of this
+/// slope.
+pub(super) fn is_line(points: &[(f64, f64)], slope: f64, tolerance: f64) -> bool {
+    let residual = |(x, y): &(f64, f64)| y - slope * x;
+    let middle = median(points.iter().map(residual));
+    let near = points
+        .iter()
+        .filter(|point| (residual(point) - middle).abs() <= tolerance);
+    near.count() * 4 >= points.len() * 3
+}
+
 /// The median of some numbers; 0 of none.
 pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
@@ -76,6 +87,15 @@ mod tests {
         assert_eq!(resistant_slope(&points(1.0)[..FEWEST_POINTS - 1]), None);
         assert_eq!(resistant_slope(&[(1.0, 1.0); 100]), None);
         assert_eq!(resistant_slope(&points(-1.0)), None);
+    }
+
+    #[test]
+    fn points_that_jump_halfway_are_no_line() {
+        let mut points = points(1.0);
+        assert!(is_line(&points, 1.0, 1.0));
+        points[150..].iter_mut().for_each(|(_, y)| *y += 1000.0);
+        let slope = resistant_slope(&points).unwrap();
+        assert!(!is_line(&points, slope, 10.0), "{slope}");
     }
 
     #[test]

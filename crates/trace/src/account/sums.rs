@@ -1,6 +1,6 @@
 //! Sums of a block's stamps, in nanoseconds of the reference clock.
 
-use super::rate::resistant_slope;
+use super::rate::{is_line, median, resistant_slope};
 use crate::actor::Actor;
 use crate::plan::{BlockUse, TracePlan};
 use crate::stamp::StampRecord;
@@ -111,11 +111,51 @@ pub(super) fn sum_block(
     if block_use == BlockUse::Untraced {
         return Some(sums);
     }
+    let times = stamp_times(plan, block, durations, &is_kept, ns_per_tick)?;
+    sums.invalid = times.invalid;
+    for time in &times.times {
+        sums.all.pairs[time.pair].add(time.ns);
+        if time.is_kept {
+            sums.kept.pairs[time.pair].add(time.ns);
+        }
+    }
+    Some(sums)
+}
+
+/// The time between a pair's stamps, as it was taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StampTime {
+    /// The pair's index.
+    pub(super) pair: usize,
+    pub(super) ns: f64,
+    /// Whether no round trip of the pair was dropped.
+    pub(super) is_kept: bool,
+}
+
+/// The times of a block's stamps.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StampTimes {
+    pub(super) times: Vec<StampTime>,
+    /// Stamps that the plan never takes, or that are longer than their round trip.
+    pub(super) invalid: u64,
+}
+
+/// The times of a block's stamps. `is_kept` says which of its round trips were not dropped.
+///
+/// `None` if an actor's clock has no rate in this block.
+pub(super) fn stamp_times(
+    plan: &TracePlan,
+    block: &BlockStamps,
+    durations: &[u64],
+    is_kept: &[bool],
+    ns_per_tick: f64,
+) -> Option<StampTimes> {
     let first = block.block * plan.block_len();
-    let rates = rates(plan, block, first)?;
+    let rates = rates(plan, block, durations, first)?;
+    let mut found = StampTimes::default();
     for stamp in &block.stamps {
         let Some((round, pair)) = place_of(plan, stamp, first, durations.len()) else {
-            sums.invalid += 1;
+            found.invalid += 1;
             continue;
         };
         let span = plan.pairs()[pair].span;
@@ -125,16 +165,16 @@ pub(super) fn sum_block(
         let reference_ticks = stamp.ticks() as f64 / rates[span.actor.index()];
         let next = durations.get(round + 1).copied().unwrap_or(durations[round]);
         if reference_ticks > durations[round].saturating_add(next) as f64 {
-            sums.invalid += 1;
+            found.invalid += 1;
             continue;
         }
-        let ns = reference_ticks * ns_per_tick;
-        sums.all.pairs[pair].add(ns);
-        if is_kept[round] && (!span.wraps() || is_kept[round + 1]) {
-            sums.kept.pairs[pair].add(ns);
-        }
+        found.times.push(StampTime {
+            pair,
+            ns: reference_ticks * ns_per_tick,
+            is_kept: is_kept[round] && (!span.wraps() || is_kept[round + 1]),
+        });
     }
-    Some(sums)
+    Some(found)
 }
 
 impl PairSums {
@@ -165,7 +205,10 @@ fn place_of(plan: &TracePlan, stamp: &StampRecord, first: u32, count: usize) -> 
 ///
 /// The times of equal round trips on both clocks determine it. So neither an offset nor a drift of a
 /// clock matters.
-fn rates(plan: &TracePlan, block: &BlockStamps, first: u32) -> Option<[f64; 4]> {
+///
+/// `None` if the clock has no rate, or if its times do not lie on a line. A thread that moves to a
+/// processor with another counter has such times.
+fn rates(plan: &TracePlan, block: &BlockStamps, durations: &[u64], first: u32) -> Option<[f64; 4]> {
     let mut points: [Vec<(f64, f64)>; 4] = Default::default();
     let mut origins = [None; 4];
     for stamp in &block.stamps {
@@ -178,11 +221,16 @@ fn rates(plan: &TracePlan, block: &BlockStamps, first: u32) -> Option<[f64; 4]> 
         let ticks = stamp.begin.wrapping_sub(origin) as i64;
         points[actor].push((reference as f64, ticks as f64));
     }
+    let usual = median(durations.iter().map(|ticks| *ticks as f64));
     let mut rates = [1.0; 4];
     for actor in plan.trip().actors().filter(|actor| *actor != Actor::REFERENCE) {
         let points = &mut points[actor.index()];
         points.sort_by(|left, right| left.0.total_cmp(&right.0));
-        rates[actor.index()] = resistant_slope(points)?;
+        let slope = resistant_slope(points)?;
+        if !is_line(points, slope, 2.0 * slope * usual) {
+            return None;
+        }
+        rates[actor.index()] = slope;
     }
     Some(rates)
 }

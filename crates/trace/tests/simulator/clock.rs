@@ -11,6 +11,9 @@ pub(crate) struct SecretClock {
     pub(crate) drift_ppm: f64,
     /// Parts of a million by which it becomes faster in a second.
     pub(crate) wander_ppm: f64,
+    /// A time in nanoseconds at which the thread moves to a processor whose counter is ahead, and
+    /// by how many ticks.
+    pub(crate) move_at: Option<(f64, u64)>,
 }
 
 impl SecretClock {
@@ -20,7 +23,12 @@ impl SecretClock {
         let drift = self.drift_ppm + self.wander_ppm * seconds / 2.0;
         // The drift's part is apart, so that no digit of a long time is lost.
         let ticks = now * super::REFERENCE_TICKS;
+        let ahead = self
+            .move_at
+            .filter(|(at, _)| now >= *at)
+            .map_or(0, |(_, ahead)| ahead);
         self.offset
+            .wrapping_add(ahead)
             .wrapping_add((ticks + ticks * drift / 1e6).floor() as i64 as u64)
     }
 }
