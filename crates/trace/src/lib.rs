@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | which stages a message has, and the actor of each | [`stage`], [`actor`], [`layout`] |
 //! | which two edges of a round trip are stamped | [`plan`] |
+//! | which clock stamps are taken with | [`clock_source`] |
 //! | taking stamps, and the memory that holds them | [`stamp`] |
 //! | from stamps to times; whether they add up | [`account`] |
 //! | what a change of stages would save | [`forecast`] |
@@ -16,6 +17,7 @@
 
 pub mod account;
 pub mod actor;
+pub mod clock_source;
 pub mod forecast;
 pub mod layout;
 mod mix;
