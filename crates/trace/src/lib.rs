@@ -2,7 +2,8 @@
 //!
 //! The crate divides a round trip between two programs into stages of work and hops between
 //! threads. It decides which edges are stamped, keeps stamps in memory that its caller gives, and
-//! computes times from them. It has no clock, no thread and no I/O.
+//! computes times from them. It has no thread. Only [`clock_source`] and
+//! [`kernel::tracefs`] use files, and only the latter reads a clock.
 //!
 //! | step | module |
 //! | --- | --- |
@@ -12,6 +13,7 @@
 //! | taking stamps, and the memory that holds them | [`stamp`] |
 //! | from stamps to times; whether they add up | [`account`] |
 //! | what a change of stages would save | [`forecast`] |
+//! | the kernel's own layout of a message, from its tracepoints | [`kernel`] |
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +21,7 @@ pub mod account;
 pub mod actor;
 pub mod clock_source;
 pub mod forecast;
+pub mod kernel;
 pub mod layout;
 mod mix;
 pub mod plan;

@@ -30,7 +30,7 @@ impl TimeInterval {
     }
 
     /// The interval that encloses 95 % of some figures; both ends 0 without figures.
-    pub(super) fn of(mut figures: Vec<f64>) -> Self {
+    pub(crate) fn of(mut figures: Vec<f64>) -> Self {
         figures.sort_unstable_by(f64::total_cmp);
         let Some(last) = figures.len().checked_sub(1) else {
             return Self::default();

@@ -19,20 +19,21 @@ pub use closing::{
 pub use histogram::{LONGEST_TIME_NS, TimeHistogram, TimeQuantiles};
 pub use quantiles::StageQuantiles;
 pub use sums::BlockStamps;
+pub(crate) use sums::Summed;
 pub use times::{HopTime, StepTime};
 
 use crate::actor::Actor;
 use crate::forecast::StageTimes;
 use crate::plan::{BlockUse, PairId, TracePlan};
 use evaluate::{Evaluation, MissingStamps, UseSums};
-use rate::median;
+pub(crate) use rate::median;
 use resample::resampled;
 use std::collections::BTreeMap;
 use sums::{BlockSums, durations, sum_block};
 use thiserror::Error;
 
 /// Round trips of more than so many medians are dropped.
-const LONGEST: f64 = 5.0;
+pub(crate) const LONGEST: f64 = 5.0;
 
 /// Stamps from which no account can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -42,7 +42,7 @@ pub(super) fn is_line(points: &[(f64, f64)], slope: f64, tolerance: f64) -> bool
 }
 
 /// The median of some numbers; 0 of none.
-pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     let (middle, is_even) = (numbers.len() / 2, numbers.len().is_multiple_of(2));
     if numbers.is_empty() {

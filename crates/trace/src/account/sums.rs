@@ -21,24 +21,24 @@ pub struct BlockStamps {
 
 /// A sum and the number of its terms.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Summed {
-    pub(super) ns: f64,
-    pub(super) count: f64,
+pub(crate) struct Summed {
+    pub(crate) ns: f64,
+    pub(crate) count: f64,
 }
 
 impl Summed {
-    pub(super) fn add(&mut self, ns: f64) {
+    pub(crate) fn add(&mut self, ns: f64) {
         self.ns += ns;
         self.count += 1.0;
     }
 
-    pub(super) fn join(&mut self, other: &Self) {
+    pub(crate) fn join(&mut self, other: &Self) {
         self.ns += other.ns;
         self.count += other.count;
     }
 
     /// The mean; `None` of nothing.
-    pub(super) fn mean(&self) -> Option<f64> {
+    pub(crate) fn mean(&self) -> Option<f64> {
         (self.count > 0.0).then(|| self.ns / self.count)
     }
 }
