@@ -55,9 +55,10 @@ pub struct KernelStageTime {
 /// A message's time in the kernel by stages.
 ///
 /// Stages come from counted blocks, and the untraced time from untraced blocks. The cost of tracepoints
-/// comes from two further kinds: a stage whose events are recorded twice is longer by their cost than
-/// one whose events are recorded once. No constant is fitted. All stages of a message add up to its traced time by
-/// construction. So the error tests whether the tracepoints' cost is known and nothing else changed.
+/// comes from two further kinds. A stage whose events are recorded twice is longer than one whose
+/// events are recorded once, by their cost. No constant is fitted. All stages of a message add up to
+/// its traced time by construction. So the error tests whether the tracepoints' cost is known, and
+/// nothing else changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelAccount {
     /// All stages, in the order of a message's way.
