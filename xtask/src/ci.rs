@@ -98,6 +98,8 @@ fn interleavings() -> Result<()> {
         "test",
         "--package",
         "toehold-shm",
+        "--package",
+        "toehold-trace",
         "--release",
         "--lib",
         "--locked",
