@@ -247,9 +247,12 @@ impl AllSums {
             let of_round = |wanted| of_use(wanted).filter(|block| round_of(block) == *round);
             let once = usual_stages(of_round(KernelBlockUse::Single));
             let twice = usual_stages(of_round(KernelBlockUse::Double));
-            sums.costs = once
-                .zip(twice)
-                .map(|(once, twice)| std::array::from_fn(|stage| (twice[stage] - once[stage]) * ns_per_tick));
+            let cost = |once: UsualTime, twice: UsualTime| {
+                (twice.ticks - once.ticks) * f64::midpoint(once.share, twice.share) * ns_per_tick
+            };
+            let both = once.zip(twice);
+            sums.costs =
+                both.map(|(once, twice)| std::array::from_fn(|stage| cost(once[stage], twice[stage])));
         }
         let dropped = |kept: usize, all: usize| (all - kept) as f64 / all.max(1) as f64;
         Self {
@@ -315,12 +318,22 @@ fn trips(block: &KernelBlock) -> impl Iterator<Item = (u32, [u64; KernelStage::C
     })
 }
 
-/// The median of each stage in ticks, times the share of messages that had it. `None` without
-/// messages.
+/// The usual time of a stage.
+#[derive(Debug, Clone, Copy)]
+struct UsualTime {
+    /// The median of the messages that had it; 0 if none had it.
+    ticks: f64,
+    /// The share of messages that had it.
+    share: f64,
+}
+
+/// The usual time of each stage; `None` without messages.
 ///
 /// A tracepoint makes all messages longer alike, so it moves the median by its cost. The median
 /// hardly feels what else the machine does.
-fn usual_stages<'a>(blocks: impl Iterator<Item = &'a KernelBlock>) -> Option<StageCosts> {
+fn usual_stages<'a>(
+    blocks: impl Iterator<Item = &'a KernelBlock>,
+) -> Option<[UsualTime; KernelStage::COUNT]> {
     let mut times = vec![Vec::new(); KernelStage::COUNT];
     let mut count = 0.0;
     for message in blocks.flat_map(|block| &block.messages) {
@@ -330,12 +343,11 @@ fn usual_stages<'a>(blocks: impl Iterator<Item = &'a KernelBlock>) -> Option<Sta
             .filter(|(_, ticks)| *ticks > 0)
             .for_each(|(times, ticks)| times.push(ticks as f64));
     }
-    (count > 0.0).then(|| {
-        std::array::from_fn(|stage| {
-            let share = times[stage].len() as f64 / count;
-            median(times[stage].iter().copied()) * share
-        })
-    })
+    let usual = |stage: usize| UsualTime {
+        ticks: median(times[stage].iter().copied()),
+        share: times[stage].len() as f64 / count,
+    };
+    (count > 0.0).then(|| std::array::from_fn(usual))
 }
 
 /// The median over some rounds of each stage's cost; `None` if no round has both kinds of blocks.

@@ -8,13 +8,26 @@ const RECORDED: [&str; 2] = [
     include_str!("../../../tests/recorded/cpu1.txt"),
 ];
 
+/// A ping-pong of 64 bytes over a pair of veth devices between two network namespaces.
+const RECORDED_VETH: [&str; 2] = [
+    include_str!("../../../tests/recorded/veth0.txt"),
+    include_str!("../../../tests/recorded/veth1.txt"),
+];
+
+/// The two threads of the recording over veth.
+const VETH_THREADS: [u32; 2] = [5375, 5308];
+
 /// The two threads of the recording, and their messages.
 const THREADS: [u32; 2] = [31155, 31086];
 const BYTES: u32 = 64;
 
 fn recorded() -> Vec<KernelEvent> {
+    events_of(RECORDED)
+}
+
+fn events_of(texts: [&str; 2]) -> Vec<KernelEvent> {
     let mut events = Vec::new();
-    for line in RECORDED.iter().flat_map(|text| text.lines()) {
+    for line in texts.iter().flat_map(|text| text.lines()) {
         match parse_line(line.as_bytes()) {
             TraceLine::Event(event) => events.push(event),
             TraceLine::Other => {}
@@ -52,6 +65,22 @@ fn recorded_ping_pong_gives_every_message_with_all_its_stages() {
             pair[0].at(KernelEdge::NextSend),
             pair[1].at(KernelEdge::SendEntered)
         );
+    }
+}
+
+#[test]
+fn recorded_ping_pong_over_veth_has_the_stages_of_loopback() {
+    let mut matcher = KernelMatcher::new(VETH_THREADS, BYTES);
+    events_of(RECORDED_VETH)
+        .iter()
+        .for_each(|event| matcher.add(event));
+    let (messages, mismatches) = matcher.finished();
+    // Eight round trips without the last answer, and the byte that started them.
+    assert_eq!((messages.len(), mismatches.total()), (15, 1));
+    for message in messages {
+        let stages = message.stage_ticks();
+        assert_eq!(stages.iter().sum::<u64>(), message.total_ticks());
+        assert!(stages[KernelStage::Device.index()] > 0);
     }
 }
 
