@@ -113,6 +113,27 @@ fn planted_delay_moves_its_own_stage_alone() {
 }
 
 #[test]
+fn delay_off_the_messages_way_moves_nothing() {
+    let events = recorded();
+    let mut later = events.clone();
+    let mut acknowledgements = 0;
+    for event in &mut later {
+        let is_acknowledgement = match event.kind {
+            Kind::Queued { len, .. } => len < BYTES + LEAST_HEADERS,
+            Kind::TcpProbed { bytes, .. } => bytes == 0,
+            _ => false,
+        };
+        if is_acknowledgement {
+            event.ticks += 1300;
+            acknowledgements += 1;
+        }
+    }
+    assert!(acknowledgements > 1);
+    later.sort_by_key(|event| event.ticks);
+    assert_eq!(matched(&events), matched(&later));
+}
+
+#[test]
 fn offset_of_the_clock_changes_no_stage() {
     let events = recorded();
     let mut moved = events.clone();
