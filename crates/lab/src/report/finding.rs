@@ -1,7 +1,7 @@
 //! The findings of a run, a line each: the difference between two candidates, its factor, its
-//! certainty, and the expectation.
+//! certainty, and the expectation. Every comparison of the plan is among them, losses first.
 
-use super::figure::{Figure, Panel, Series};
+use super::figure::{Figure, Panel, Point, Series};
 use super::said::beside_paper;
 use super::{Report, table::digits};
 use crate::experiment::{Limit, Verdict, Wanted};
@@ -20,7 +20,7 @@ pub(super) struct Finding {
     pub(super) about: String,
     /// The compared candidates, if any: candidate and baseline.
     pub(super) compared: Option<(String, String)>,
-    /// The result: one, or those at the two places that differ most.
+    /// The result: one, or those at the places that differ most. A loss comes first.
     pub(super) ours: Vec<Difference>,
     /// The expectation, and whether it was met.
     pub(super) expected: Option<Expected>,
@@ -72,8 +72,17 @@ pub(super) struct Expected {
     pub(super) tone: Tone,
 }
 
-/// The findings of a run. First those on its paper's statements, then those on compared main
-/// figures, then those on its plan's targets.
+impl Finding {
+    /// Whether a candidate is worse than its baseline, or an expectation was surely not met.
+    fn is_loss(&self) -> bool {
+        let ours = self.ours.iter().map(|ours| ours.tone);
+        let expected = self.expected.iter().map(|expected| expected.tone);
+        ours.chain(expected).any(|tone| tone == Tone::Worse)
+    }
+}
+
+/// The findings of a run, losses first. Losses and others have this order: the paper's statements,
+/// every comparison of main figures, the plan's targets.
 pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
     let plan = &report.header.plan;
     let says = plan.paper.iter().flat_map(|paper| &paper.says);
@@ -83,7 +92,15 @@ pub(super) fn findings(report: &Report, panels: &[Panel]) -> Vec<Finding> {
         .wanted
         .iter()
         .filter_map(|wanted| judged(report, panels, wanted));
-    says.chain(compared).chain(wanted).collect()
+    let mut findings: Vec<_> = says.chain(compared).chain(wanted).collect();
+    findings.sort_by_key(|finding| !finding.is_loss());
+    findings
+}
+
+/// The comparisons of main figures in which a candidate surely loses at one place or more.
+pub(super) fn losses(panels: &[Panel]) -> Vec<Finding> {
+    let compared = panels.iter().flat_map(compared);
+    compared.filter(Finding::is_loss).collect()
 }
 
 /// The panel of a figure, its better direction, and the figure's index in it.
@@ -97,41 +114,45 @@ pub(super) fn place<'a>(panels: &'a [Panel], figure: &str) -> Option<(&'a Panel,
     })
 }
 
-/// The most important comparison, or all of an overview.
+/// Every comparison of a panel's main figure.
 fn compared(panel: &Panel) -> Vec<Finding> {
     let Some(ratios) = &panel.ratios else {
         return Vec::new();
     };
-    let count = if panel.is_overview { ratios.series.len() } else { 1 };
-    let series = ratios.series.iter().take(count);
-    series
+    let measured = ratios.series.iter().filter(|series| !series.is_paper);
+    measured
         .filter_map(|series| at_ends(panel, ratios, series))
         .collect()
 }
 
-/// A comparison at the places where it is best and worst.
+/// A comparison at the places where it is best and worst. A sure loss counts as the worst, even if an
+/// uncertain median elsewhere is worse, and comes first.
 fn at_ends(panel: &Panel, ratios: &Figure, series: &Series) -> Option<Finding> {
     let (candidate, baseline) = series.name.split_once(" / ")?;
-    let gain = |ratio: &Estimate| match ratios.better {
-        Better::Lower => 1.0 / ratio.median,
-        Better::Higher => ratio.median,
-    };
-    let mut points = series.points.iter().collect::<Vec<_>>();
-    points.sort_by(|one, other| gain(&other.estimate).total_cmp(&gain(&one.estimate)));
-    let mut ends = vec![*points.first()?];
-    if points.len() > 1 {
-        ends.push(points[points.len() - 1]);
-    }
     let is_one_of_many = ratios.places.len() > 1;
-    let ours = ends.iter().map(|point| {
+    let shown = |point: &Point| {
         let place = is_one_of_many.then(|| ratios.places[point.place].label.clone());
         difference(&point.estimate, ratios.better, place)
-    });
+    };
+    let gain = |point: &&Point| match ratios.better {
+        Better::Lower => 1.0 / point.estimate.median,
+        Better::Higher => point.estimate.median,
+    };
+    let points = || series.points.iter();
+    let by_gain = |one: &&Point, other: &&Point| gain(one).total_cmp(&gain(other));
+    let (best, worst) = (points().max_by(by_gain)?, points().min_by(by_gain)?);
+    let is_loss = |point: &&Point| shown(point).tone == Tone::Worse;
+    let mut ends = match points().filter(is_loss).min_by(by_gain) {
+        Some(loss) if loss.place == best.place => vec![loss, worst],
+        Some(loss) => vec![loss, best],
+        None => vec![best, worst],
+    };
+    ends.dedup_by_key(|point| point.place);
     Some(Finding {
         panel: panel.name.clone(),
         about: about(&panel.title, &panel.figures[0]),
         compared: Some((candidate.to_owned(), baseline.to_owned())),
-        ours: ours.collect(),
+        ours: ends.into_iter().map(shown).collect(),
         expected: None,
     })
 }

@@ -3,12 +3,14 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use console::style;
 
+use super::figure::panels;
+use super::finding::{self, Finding};
 use super::{Report, paper, worst};
 use crate::experiment::{Comparison, Limit, Verdict};
 use crate::statistics::Estimate;
 use crate::workload::{Cell, Quantity, Workload};
 
-/// Most columns of ratios; with more, only those of the first candidate are shown.
+/// Most columns of ratios in one table; further comparisons have further tables.
 const RATIO_COLUMNS: usize = 6;
 
 /// Shown lines of a failed candidate's output. All of it is saved.
@@ -82,10 +84,7 @@ pub fn text(report: &Report, look: Look) -> String {
             text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
         }
     }
-    if let Some(table) = ratios(report, look) {
-        let title = "Ratios: median of the rounds' [and its interval]";
-        text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
-    }
+    comparisons(report, look, &mut text);
     if let Some(table) = wanted(report, look) {
         let title = "What is wanted, and what was measured [and its interval]";
         text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
@@ -233,18 +232,57 @@ fn wanted(report: &Report, look: Look) -> Option<Table> {
     (table.row_count() > 0).then_some(table)
 }
 
-/// Main figures, with a row for each workload and a column for each comparison.
-fn ratios(report: &Report, look: Look) -> Option<Table> {
-    let plan = &report.header.plan;
+/// Every comparison of main figures: a table of losses, if there are any, then all ratios.
+fn comparisons(report: &Report, look: Look, text: &mut String) {
+    // Single rounds are not shown, so no samples are needed.
+    let losses = finding::losses(&panels(report, &[]));
+    if !losses.is_empty() {
+        let table = lost(&losses, look);
+        let title = "Losses: where a candidate is surely worse [and the interval]";
+        text.push_str(&format!("\n{}\n{table}\n", heading(title, look)));
+    }
+    let mut title = "Ratios: median of the rounds' [and its interval]";
+    for columns in measured_comparisons(report).chunks(RATIO_COLUMNS) {
+        let table = ratios(report, columns, look);
+        text.push_str(&match std::mem::take(&mut title) {
+            "" => format!("\n{table}\n"),
+            title => format!("\n{}\n{table}\n", heading(title, look)),
+        });
+    }
+}
+
+/// A row for each comparison with a sure loss, at the place where it is worst.
+fn lost(losses: &[Finding], look: Look) -> Table {
+    let columns = ["", "", "against", "loss", "at"].map(String::from);
+    let mut table = new_table(columns.into_iter(), 3, look);
+    for finding in losses {
+        let (candidate, baseline) = finding.compared.clone().unwrap_or_default();
+        let Some(worst) = finding.ours.first() else {
+            continue;
+        };
+        table.add_row([
+            finding.about.clone(),
+            candidate,
+            baseline,
+            format!("{} [{}]", worst.text, worst.interval),
+            worst.place.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+/// The measured comparisons in the order of the plan.
+fn measured_comparisons(report: &Report) -> Vec<&Comparison> {
     let is_found = |comparison: &&Comparison| {
         let end = format!("/{}/{}", comparison.candidate, comparison.baseline);
         report.ratios.keys().any(|name| name.ends_with(&end))
     };
-    let mut comparisons = plan.comparisons.iter().filter(is_found).collect::<Vec<_>>();
-    let first = comparisons.first()?.candidate.clone();
-    if comparisons.len() > RATIO_COLUMNS {
-        comparisons.retain(|comparison| comparison.candidate == first);
-    }
+    let comparisons = &report.header.plan.comparisons;
+    comparisons.iter().filter(is_found).collect()
+}
+
+/// Main figures, with a row for each workload and a column for each comparison.
+fn ratios(report: &Report, comparisons: &[&Comparison], look: Look) -> Table {
     let title = |comparison: &&Comparison| {
         format!(
             "{} /\n{}",
@@ -252,12 +290,9 @@ fn ratios(report: &Report, look: Look) -> Option<Table> {
             broken(&comparison.baseline)
         )
     };
-    let mut table = new_table(
-        ["".to_owned()].into_iter().chain(comparisons.iter().map(title)),
-        1,
-        look,
-    );
-    for name in plan.cells.iter().map(Cell::name) {
+    let titles = comparisons.iter().map(title);
+    let mut table = new_table(["".to_owned()].into_iter().chain(titles), 1, look);
+    for name in report.header.plan.cells.iter().map(Cell::name) {
         let cell = |comparison: &&Comparison| {
             let ratio = report.ratios.get(&format!(
                 "{name}/{}/{}",
@@ -270,7 +305,7 @@ fn ratios(report: &Report, look: Look) -> Option<Table> {
             table.add_row([name].into_iter().chain(cells));
         }
     }
-    Some(table)
+    table
 }
 
 pub(super) fn interval(ratio: &Estimate) -> String {

@@ -298,6 +298,134 @@ fn text_has_units_missing_candidates_and_doubts() {
     );
 }
 
+/// A ping-pong of two sizes. The candidates are named with their round trips in nanoseconds.
+fn run_of_ping_pongs(round_trips: &[(&str, [u64; 2])]) -> Saved {
+    let mut samples = Vec::new();
+    for (place, size) in ["64", "1K"].iter().enumerate() {
+        let workload = Workload::PingPong {
+            size: size.parse().unwrap(),
+        };
+        for round in 0..3 {
+            let of_round = round_trips.iter();
+            samples.extend(of_round.map(|(name, ns)| measured(round, name, workload, 100, ns[place])));
+        }
+    }
+    let names: Vec<_> = round_trips.iter().map(|(name, _)| *name).collect();
+    saved_of(&names, samples)
+}
+
+/// The findings of a run as "candidate baseline: difference place, …".
+fn findings_of(run: &Saved) -> Vec<String> {
+    let panels = figure::panels(&run.report, &run.samples);
+    let line = |finding: finding::Finding| {
+        let (candidate, baseline) = finding.compared.unwrap();
+        let ours = finding.ours.into_iter();
+        let ours = ours.map(|ours| format!("{} {}", ours.text, ours.place.unwrap()));
+        format!("{candidate} {baseline}: {}", ours.collect::<Vec<_>>().join(", "))
+    };
+    finding::findings(&run.report, &panels)
+        .into_iter()
+        .map(line)
+        .collect()
+}
+
+#[test]
+fn findings_have_every_comparison_and_losses_first() {
+    let run = run_of_ping_pongs(&[
+        ("toehold", [100, 100]),
+        ("kernel-veth", [1000, 1000]),
+        ("floor", [500, 4000]),
+    ]);
+    assert_eq!(
+        findings_of(&run),
+        [
+            "floor kernel-veth: 4.00× higher 1K, 2.00× lower 64B",
+            "toehold kernel-veth: 10.0× lower 1K, 10.0× lower 64B",
+            "toehold floor: 40.0× lower 1K, 5.00× lower 64B",
+        ]
+    );
+    let run = run_of_ping_pongs(&[("toehold", [100, 300]), ("kernel-veth", [200, 200])]);
+    assert_eq!(
+        findings_of(&run),
+        ["toehold kernel-veth: 1.50× higher 1K, 2.00× lower 64B"]
+    );
+}
+
+#[test]
+fn sure_loss_is_shown_where_another_place_has_a_worse_uncertain_median() {
+    let mut samples = Vec::new();
+    for (size, ours) in [("64", [500, 3000, 4000]), ("1K", [1200; 3])] {
+        let workload = Workload::PingPong {
+            size: size.parse().unwrap(),
+        };
+        for (round, ns) in (0..3).zip(ours) {
+            samples.push(measured(round, "toehold", workload, 100, ns));
+            samples.push(measured(round, "kernel-veth", workload, 100, 1000));
+        }
+    }
+    let run = saved_of(&["toehold", "kernel-veth"], samples);
+    assert_eq!(
+        findings_of(&run),
+        ["toehold kernel-veth: 20 % higher 1K, no sure difference, 3.00× 64B"]
+    );
+}
+
+#[test]
+fn text_has_every_comparison_and_losses_before_ratios() {
+    let run = run_of_ping_pongs(&[
+        ("toehold", [100, 100]),
+        ("kernel-veth", [1000, 1000]),
+        ("floor", [500, 4000]),
+    ]);
+    let shown = text(&run.report, Look::default());
+    let losses = shown.find("Losses: where a candidate is surely worse").unwrap();
+    let ratios = shown.find("Ratios: median of the rounds'").unwrap();
+    assert!(losses < ratios, "{shown}");
+    let lost = &shown[losses..ratios];
+    assert!(
+        lost.contains("4.00× higher [4.00–4.00]") && lost.contains("1K"),
+        "{shown}"
+    );
+    assert!(lost.contains("floor") && !lost.contains("toehold"), "{shown}");
+
+    let run = run_of_ping_pongs(&[("toehold", [100, 100]), ("kernel-veth", [1000, 1000])]);
+    let shown = text(&run.report, Look::default());
+    assert!(
+        !shown.contains("Losses") && shown.contains("toehold /"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn text_with_more_comparisons_than_columns_has_further_tables() {
+    let names: Vec<_> = (1..=8).map(|number| format!("other{number}")).collect();
+    let mut trips: Vec<_> = names.iter().map(|name| (name.as_str(), [1000, 1000])).collect();
+    trips.push(("toehold", [100, 100]));
+    let run = run_of_ping_pongs(&trips);
+    let mut plan = run.report.header.plan.clone();
+    plan.comparisons = names
+        .iter()
+        .map(|name| crate::experiment::Comparison {
+            candidate: name.clone(),
+            baseline: "toehold".into(),
+        })
+        .collect();
+    let report = Report::new(
+        Header::now(plan),
+        &run.samples,
+        Duration::from_secs(3),
+        true,
+        MachineUse::default(),
+        Path::new("/results"),
+    );
+    let shown = text(&report, Look::default());
+    let after = &shown[shown.find("Ratios: ").unwrap()..];
+    for name in &names {
+        assert!(after.contains(&format!("{name} /")), "{name} in {shown}");
+    }
+    assert_eq!(after.matches("Ratios: ").count(), 1, "{shown}");
+}
+
 #[test]
 fn change_of_machine_during_run_is_a_doubt() {
     let size = "64".parse().unwrap();

@@ -25,8 +25,6 @@ pub(super) struct Panel {
     pub(super) figures: Vec<Figure>,
     /// The main figure's ratios, with a series for each comparison.
     pub(super) ratios: Option<Figure>,
-    /// Whether it combines the contents of other panels.
-    pub(super) is_overview: bool,
 }
 
 /// One figure of all candidates.
@@ -114,7 +112,6 @@ pub(super) fn panels(report: &Report, samples: &[Sample]) -> Vec<Panel> {
             title: family.title.clone(),
             figures,
             ratios,
-            is_overview: false,
         };
         panels.push((family, panel));
     }

@@ -40,7 +40,6 @@ pub(super) fn panels(families: &[(Family, Panel)]) -> Vec<Panel> {
             title: format!("Finding connections of TPC/A's users, all strategies: {short}"),
             ratios: ratios(&figure, &curves),
             figures: vec![figure],
-            is_overview: true,
         })
     };
     MEASURES.into_iter().filter_map(panel).collect()
