@@ -50,7 +50,21 @@ impl Attack {
         Self::TimeWaits,
     ];
 
-    /// Returns the attack's name.
+    /// Returns the attack's name in JSON.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::ChosenKeys => "chosen-keys",
+            Self::KnownSecret => "known-secret",
+            Self::ChosenChains => "chosen-chains",
+            Self::KnownChains => "known-chains",
+            Self::CrcKernel => "crc-kernel",
+            Self::OneNetwork => "one-network",
+            Self::BogusAcks => "bogus-acks",
+            Self::TimeWaits => "time-waits",
+        }
+    }
+
+    /// Returns the attack's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::ChosenKeys => "chosen keys",
@@ -78,9 +92,19 @@ pub struct Attacked {
     pub usual_ns: [f64; 2],
     /// Nanoseconds a look-up under attack: minimum, median.
     pub attacked_ns: [f64; 2],
+    /// Nanoseconds a look-up without an attack, in each round.
+    pub usual_rounds_ns: Vec<f64>,
+    /// Nanoseconds a look-up under attack, in each round.
+    pub attacked_rounds_ns: Vec<f64>,
 }
 
 impl Attacked {
+    /// Returns each round's time under attack, divided by the round's usual time.
+    pub fn round_ratios(&self) -> impl Iterator<Item = f64> {
+        let rounds = self.attacked_rounds_ns.iter().zip(&self.usual_rounds_ns);
+        rounds.map(|(attacked, usual)| attacked / usual)
+    }
+
     /// Returns the ratio of the medians.
     pub fn ratio(&self) -> f64 {
         self.attacked_ns[1] / self.usual_ns[1]
@@ -111,24 +135,23 @@ pub fn attacks(live: u32, rounds: u32, seed: u64, mut progress: impl FnMut(&str)
     for attack in Attack::ALL {
         progress(attack.name());
         let (connections, mut sides) = sides(attack, live, seed);
-        found.extend(
-            compare(&mut sides, rounds)
-                .into_iter()
-                .map(|(candidate, [usual_ns, attacked_ns])| Attacked {
-                    attack,
-                    candidate,
-                    connections,
-                    usual_ns,
-                    attacked_ns,
-                }),
-        );
+        found.extend(compare(&mut sides, rounds).into_iter().map(
+            |(candidate, [usual_rounds_ns, attacked_rounds_ns])| Attacked {
+                attack,
+                candidate,
+                connections,
+                usual_ns: super::least_and_median(&usual_rounds_ns),
+                attacked_ns: super::least_and_median(&attacked_rounds_ns),
+                usual_rounds_ns,
+                attacked_rounds_ns,
+            },
+        ));
     }
     found
 }
 
-/// Returns minimum and median of each candidate on both sides, which take
-/// turns.
-fn compare([usual, attacked]: &mut [Side; 2], rounds: u32) -> Vec<(String, [[f64; 2]; 2])> {
+/// Returns the times of each candidate on both sides, which take turns.
+fn compare([usual, attacked]: &mut [Side; 2], rounds: u32) -> Vec<(String, [Vec<f64>; 2])> {
     let mut pairs = Vec::new();
     for ((candidate, table), (_, other)) in usual.tables.iter_mut().zip(&mut attacked.tables) {
         let sides = [
@@ -154,8 +177,7 @@ fn compare([usual, attacked]: &mut [Side; 2], rounds: u32) -> Vec<(String, [[f64
             run.round(super::Traffic::Tpca);
         }
     }
-    let figures = |run: &Run<'_>| super::least_and_median(&run.rounds);
-    let named = |pair: [Run<'_>; 2]| (pair[0].candidate.name(), pair.each_ref().map(figures));
+    let named = |pair: [Run<'_>; 2]| (pair[0].candidate.name(), pair.map(|run| run.rounds));
     pairs.into_iter().map(named).collect()
 }
 
@@ -333,5 +355,6 @@ mod tests {
         let found = attacks(64, 1, 5, |_| {});
         assert_eq!(found.len(), Attack::ALL.len() * candidates(64).len());
         assert!(found.iter().all(|attacked| attacked.ratio() > 0.0));
+        assert!(found.iter().all(|attacked| attacked.round_ratios().count() == 1));
     }
 }
