@@ -5,6 +5,7 @@
 //! the program inherits keeps the node. With `--stats` a process must report at the end. Then this
 //! process stays as the program's parent; the only difference is in [`waiting`].
 
+mod environment;
 mod report;
 mod waiting;
 
@@ -23,6 +24,8 @@ use toehold_node::kernel::DEFAULT_DEVICE;
 use toehold_node::run::{self, ProgramError, Stay};
 use toehold_node::usage::Usage;
 use toehold_node::why::Report;
+
+use environment::ShimEnvironment;
 
 use super::settings::Settings;
 use super::{Within, engine};
@@ -148,39 +151,18 @@ fn start(arguments: &Arguments, program: PathBuf) -> Result<ExitCode> {
     }
     let usage = arguments.stats.as_ref().map(|_| Usage::create()).transpose()?;
     let mut command = Command::new(&arguments.command[0]);
-    let former = std::env::var_os(run::PRELOAD);
-    command
-        .args(&arguments.command[1..])
-        .env(run::PRELOAD, run::preload(&library, former.as_deref()))
-        .env(run::FABRIC, stay.fabric().path())
-        .env(run::NODE, stay.node());
-    for (variable, told) in run::SANITIZERS {
-        command.env(
-            variable,
-            run::relaxed(told, std::env::var_os(variable).as_deref()),
-        );
-    }
-    // If the node has ended meanwhile, the program finds out itself.
-    if let Some(networks) = stay.networks() {
-        command.env(run::NETWORKS, networks.to_string());
-    }
-    match arguments.quiet {
-        true => command.env(run::QUIET, "1"),
-        false => command.env_remove(run::QUIET),
+    command.args(&arguments.command[1..]);
+    let environment = ShimEnvironment {
+        library: &library,
+        stay: &stay,
+        is_quiet: arguments.quiet,
+        usage: usage.as_ref(),
+        allows_io_uring: arguments.io_uring == Rings::Allow,
     };
-    match &usage {
-        Some(usage) => command.env(run::STATS, usage.path()),
-        None => command.env_remove(run::STATS),
-    };
-    match arguments.io_uring {
-        Rings::Refuse => command.env_remove(run::IO_URING),
-        Rings::Allow => command.env(run::IO_URING, run::ALLOW),
-    };
+    environment.set(&mut command);
     let keeper = stay.inherited()?;
-    command.env(
-        run::KEEPER,
-        run::name_of_keeper(&keeper).map_err(std::io::Error::from)?,
-    );
+    let name = run::name_of_keeper(&keeper).map_err(std::io::Error::from)?;
+    command.env(run::KEEPER, name);
     let failed = |error: std::io::Error| failed(&arguments.command[0], &error);
     let (Some(usage), Some(stats)) = (usage, &arguments.stats) else {
         // Descriptors that it does not inherit are closed when it begins.
