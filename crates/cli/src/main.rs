@@ -53,7 +53,7 @@ enum Command {
     #[command(flatten)]
     Engine(Engine),
     #[command(flatten)]
-    Forward(Forward),
+    BridgeEngine(BridgeEngine),
     /// Clears after an emulated disk; started by `disk` only.
     #[command(name = disk::KEEPER_NAME, hide = true)]
     DiskKeeper(disk::Clearing),
@@ -71,7 +71,7 @@ enum Command {
     WorkersClients(side::WorkersClients),
 }
 
-/// The `run` command as a set of one command, like [`Engine`] and [`Forward`]. The command line of
+/// The `run` command as a set of one command, like [`Engine`] and [`BridgeEngine`]. The command line of
 /// each can be built alone, because a user waits for these three at each start.
 #[derive(Debug, Subcommand)]
 enum Run {
@@ -88,10 +88,10 @@ enum Engine {
 
 /// See [`Run`].
 #[derive(Debug, Subcommand)]
-enum Forward {
+enum BridgeEngine {
     /// The engine process of an uplink or a device; started by their commands only.
     #[command(name = nodes::bridge_engine::NAME, hide = true)]
-    Forward(nodes::bridge_engine::Arguments),
+    BridgeEngine(nodes::bridge_engine::Arguments),
 }
 
 /// The command line of one set of commands, which describe themselves in [`Arguments`].
@@ -111,7 +111,7 @@ fn parse(line: &[OsString]) -> Result<Command, clap::Error> {
     match line.get(1).and_then(|name| name.to_str()) {
         Some(name) if Run::has_subcommand(name) => alone(line).map(Command::Run),
         Some(name) if Engine::has_subcommand(name) => alone(line).map(Command::Engine),
-        Some(name) if Forward::has_subcommand(name) => alone(line).map(Command::Forward),
+        Some(name) if BridgeEngine::has_subcommand(name) => alone(line).map(Command::BridgeEngine),
         _ => Ok(Arguments::try_parse_from(line)?.command),
     }
 }
@@ -140,7 +140,7 @@ fn main() -> ExitCode {
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),
         Command::Device(arguments) => nodes::device::run(arguments),
-        Command::Forward(Forward::Forward(arguments)) => nodes::bridge_engine::run(arguments),
+        Command::BridgeEngine(BridgeEngine::BridgeEngine(arguments)) => nodes::bridge_engine::run(arguments),
         Command::Down(arguments) => nodes::down::run(&arguments),
         Command::Ps(arguments) => nodes::ps::run(&arguments),
         Command::Placement(arguments) => nodes::placement::run(&arguments),
@@ -193,6 +193,6 @@ mod tests {
         Arguments::command().debug_assert();
         Alone::<Run>::command().debug_assert();
         Alone::<Engine>::command().debug_assert();
-        Alone::<Forward>::command().debug_assert();
+        Alone::<BridgeEngine>::command().debug_assert();
     }
 }

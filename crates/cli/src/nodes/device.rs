@@ -7,8 +7,10 @@ use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::access::Access;
-use super::bridge_engine::{self, Ends, Hosts, Memory, Start};
+use super::bridge_args::{Ends, Memory};
+use super::bridge_engine::{self, Start};
 use super::settings::{Chosen, OfDevices};
+use super::udp_hosts::Hosts;
 
 /// Create a kernel interface, on the fabric or connected directly to other hosts
 ///

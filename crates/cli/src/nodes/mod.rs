@@ -1,6 +1,7 @@
 //! Commands about running nodes, with a file for each. This file has the shared parts.
 
 mod access;
+mod bridge_args;
 pub(crate) mod bridge_engine;
 pub(crate) mod capture;
 pub(crate) mod device;
@@ -13,6 +14,7 @@ mod settings;
 pub(crate) mod sockets;
 pub(crate) mod stat;
 pub(crate) mod table;
+mod udp_hosts;
 mod unaccelerated;
 pub(crate) mod up;
 pub(crate) mod uplink;

@@ -7,8 +7,10 @@ use anyhow::{Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 
 use super::access::Access;
-use super::bridge_engine::{self, Ends, Hosts, Memory, Start};
+use super::bridge_args::{Ends, Memory};
+use super::bridge_engine::{self, Start};
 use super::settings::{Chosen, OfGateways};
+use super::udp_hosts::Hosts;
 
 /// Join the fabric with other fabrics, or with an Ethernet
 ///
