@@ -1,6 +1,7 @@
 //! The sources of figures: the machine, the build, and the settings.
 
-use super::{Header, Report};
+use super::header::Header;
+use super::results::Report;
 use crate::experiment::Plan;
 use crate::host::Host;
 use crate::workload::Cell;

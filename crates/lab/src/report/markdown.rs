@@ -1,10 +1,12 @@
 //! A report as Markdown, for pasting into discussions.
 
+use super::difference::Difference;
 use super::facts;
 use super::figure::{Figure, Panel, Series, panels};
-use super::finding::{Difference, Finding, findings};
+use super::finding::Finding;
+use super::findings::findings;
+use super::format::digits;
 use super::saved::Saved;
-use super::table::digits;
 use super::worst;
 
 /// Lines of a failed candidate's output. The page and the samples have all of it.
@@ -169,7 +171,8 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::finding::{Expected, Tone};
+    use crate::report::difference::Tone;
+    use crate::report::finding::Expected;
     use crate::report::tests::saved;
 
     #[test]

@@ -1,173 +1,42 @@
 //! Converts samples to results for people and programs: figures, ratios, tables, JSON.
 
 mod csv;
+mod difference;
 mod facts;
 mod figure;
 mod finding;
+mod findings;
+mod format;
+mod header;
 mod html;
 mod markdown;
 mod paper;
 mod picture;
+mod results;
 mod said;
 mod saved;
 mod summary;
 mod table;
 mod worst;
 
+pub use format::{Look, spoken};
+pub use header::{FORMAT, Header};
 pub use html::page;
 pub use markdown::markdown;
 pub use picture::{Picture, PictureError, pictures};
+pub use results::{CellStanding, Failure, Fate, Figures, Report};
 pub use saved::{RawFile, ReadError, Saved};
 pub(crate) use summary::Summary;
-pub use table::{Look, spoken, text};
-pub use worst::CellStanding;
+pub use table::text;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-
-use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
 
 use crate::experiment::Plan;
-use crate::far::Met;
-use crate::host::{self, Build, Host, MachineUse, Neighbours};
+use crate::host::MachineUse;
 use crate::samples::{Outcome, Sample, StoreError};
-use crate::statistics::Estimate;
-use crate::workload::{Better, Factors, Quantity, Workload};
-
-/// Version of the JSON format. It grows when a field changes its meaning.
-pub const FORMAT: u32 = 2;
-
-/// The facts known before the measurements; saved beside the samples.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Header {
-    /// Format of the file: [`FORMAT`].
-    pub format: u32,
-    /// When the run began (RFC 3339).
-    pub began: String,
-    /// The measured build.
-    pub build: Build,
-    /// The machine.
-    pub host: Host,
-    /// What the server's and the clients' core share, if the machine reports it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub neighbours: Option<Neighbours>,
-    /// The other machine, if there was one and it was reached.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub far: Option<Met>,
-    /// The plan.
-    pub plan: Plan,
-}
-
-/// All findings of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// The facts known before.
-    #[serde(flatten)]
-    pub header: Header,
-    /// Duration of the run, in nanoseconds.
-    pub took_ns: u64,
-    /// Whether the run was completed.
-    pub complete: bool,
-    /// Processor time of the whole machine during the run.
-    pub machine: MachineUse,
-    /// The directory with the raw samples.
-    pub results: PathBuf,
-    /// The outcome of each candidate.
-    pub candidates: BTreeMap<String, Fate>,
-    /// Figures by stable name.
-    pub metrics: BTreeMap<String, Figures>,
-    /// The candidate's figure divided by the baseline's, in each run: by
-    /// `METRIC/CANDIDATE/BASELINE`, such as `latency_64B/toehold/kernel-veth`. Figures that need no
-    /// comparison are listed by `METRIC/CANDIDATE`. These are shares of a core, such as
-    /// `idle/adaptive`, and times in milliseconds, such as `ack_ms/adaptive`.
-    pub ratios: BTreeMap<String, Estimate>,
-    /// Programs with several workers compared with the kernel's loopback, the lowest ratio first.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub worst: Vec<CellStanding>,
-    /// Every measurement that failed.
-    pub failures: Vec<Failure>,
-}
-
-/// The outcome of a candidate.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fate {
-    /// Measurements taken.
-    pub measured: u32,
-    /// Measurements that failed.
-    pub failed: u32,
-    /// The reasons why it is unavailable on this machine, or with some values of the factors, each
-    /// once.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub unavailable: Option<String>,
-}
-
-/// One figure of all candidates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
-    /// Stable name of the cell.
-    pub workload: String,
-    /// The workload's kind, as in a plan: `ping-pong`.
-    pub kind: String,
-    /// The part of the workload's figures, such as `p99`; empty for the main one. Figures of one
-    /// kind and one part form a series over the factors.
-    pub part: String,
-    /// The cell's value of each factor.
-    pub factors: Factors,
-    /// Label for people, within the workload.
-    pub label: String,
-    /// Unit of the values.
-    pub unit: Quantity,
-    /// Which direction is better.
-    pub better: Better,
-    /// Whether it is the workload's main figure.
-    pub main: bool,
-    /// Whether tables for people leave it out.
-    #[serde(default)]
-    pub detail: bool,
-    /// Values by candidate.
-    pub values: BTreeMap<String, Estimate>,
-}
-
-/// A measurement that failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// Number of the round, from 0.
-    pub round: u32,
-    /// Stable name of the workload.
-    pub workload: String,
-    /// Name of the candidate.
-    pub candidate: String,
-    /// The reason for the failure.
-    pub reason: String,
-    /// The last part of its processes' output.
-    pub output: String,
-}
-
-impl Fate {
-    fn is_unavailable(&mut self, reason: &str) {
-        let reasons = self.unavailable.get_or_insert_default();
-        if !reasons.split("; ").any(|said| said == reason) {
-            let separator = if reasons.is_empty() { "" } else { "; " };
-            reasons.extend([separator, reason]);
-        }
-    }
-}
-
-impl Header {
-    /// The header of a run of `plan` that begins now.
-    pub fn now(plan: Plan) -> Self {
-        Self {
-            format: FORMAT,
-            began: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            build: Build::this(),
-            host: Host::read(),
-            neighbours: host::neighbours(plan.settings.cores),
-            far: None,
-            plan,
-        }
-    }
-}
+use crate::workload::Workload;
 
 impl Report {
     /// The report on the samples of a run that took `took`.

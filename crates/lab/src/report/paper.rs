@@ -2,8 +2,8 @@
 
 use comfy_table::Table;
 
-use super::table::{digits, interval, new_table};
-use super::{Look, Report};
+use super::format::{Look, digits, interval, new_table};
+use super::results::Report;
 use crate::experiment::{PaperUnit, Said, Trend};
 use crate::statistics::Estimate;
 

@@ -1,8 +1,11 @@
 //! The statements of a paper as findings: whether the measurements agree.
 
+use super::difference::{Difference, Tone, difference, range};
 use super::figure::Panel;
-use super::finding::{Difference, Expected, Finding, Tone, about, difference, place, range};
-use super::{Report, paper, table::digits};
+use super::finding::{Expected, Finding, about, place};
+use super::format::digits;
+use super::paper;
+use super::results::Report;
 use crate::experiment::{Said, Trend};
 use crate::statistics::Estimate;
 

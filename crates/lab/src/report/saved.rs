@@ -11,7 +11,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{FORMAT, Header, Report};
+use super::header::{FORMAT, Header};
+use super::results::Report;
 use crate::host::MachineUse;
 use crate::samples::Sample;
 

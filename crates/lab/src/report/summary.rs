@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Figures;
+use super::results::Figures;
 use crate::experiment::{Comparison, Plan};
 use crate::samples::{Outcome, Sample};
 use crate::statistics::Estimate;

@@ -1,13 +1,15 @@
 //! A report as text for a terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use comfy_table::Table;
 use console::style;
 
 use super::figure::panels;
-use super::finding::{self, Finding};
-use super::{Report, paper, worst};
+use super::finding::Finding;
+use super::findings::losses;
+use super::format::{Look, interval, new_table, shown, unit};
+use super::results::Report;
+use super::{paper, worst};
 use crate::experiment::{Comparison, Limit, Verdict};
-use crate::statistics::Estimate;
 use crate::workload::{Cell, Quantity, Workload};
 
 /// Most columns of ratios in one table; further comparisons have further tables.
@@ -15,15 +17,6 @@ const RATIO_COLUMNS: usize = 6;
 
 /// Shown lines of a failed candidate's output. All of it is saved.
 const OUTPUT_LINES: usize = 5;
-
-/// The properties of the output.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Look {
-    /// Columns of the terminal; `None`: tables are as wide as necessary.
-    pub width: Option<u16>,
-    /// Whether it shows colours.
-    pub colours: bool,
-}
 
 /// The report as tables with units, and notes.
 pub fn text(report: &Report, look: Look) -> String {
@@ -235,7 +228,7 @@ fn wanted(report: &Report, look: Look) -> Option<Table> {
 /// Every comparison of main figures: a table of losses, if there are any, then all ratios.
 fn comparisons(report: &Report, look: Look, text: &mut String) {
     // Single rounds are not shown, so no samples are needed.
-    let losses = finding::losses(&panels(report, &[]));
+    let losses = losses(&panels(report, &[]));
     if !losses.is_empty() {
         let table = lost(&losses, look);
         let title = "Losses: where a candidate is surely worse [and the interval]";
@@ -308,15 +301,6 @@ fn ratios(report: &Report, comparisons: &[&Comparison], look: Look) -> Table {
     table
 }
 
-pub(super) fn interval(ratio: &Estimate) -> String {
-    format!(
-        "{} [{}–{}]",
-        digits(ratio.median),
-        digits(ratio.low),
-        digits(ratio.high)
-    )
-}
-
 /// Missing candidates, failures and doubts.
 fn notes(report: &Report, look: Look, text: &mut String) {
     let mut notes = Vec::new();
@@ -349,22 +333,6 @@ fn notes(report: &Report, look: Look, text: &mut String) {
     }
 }
 
-pub(super) fn new_table(columns: impl Iterator<Item = String>, left: usize, look: Look) -> Table {
-    let mut table = Table::new();
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_header(columns);
-    match look.width {
-        Some(width) => table
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(width),
-        None => table.set_content_arrangement(ContentArrangement::Disabled),
-    };
-    for column in table.column_iter_mut().skip(left) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 fn heading(text: &str, look: Look) -> String {
     style(text).bold().force_styling(look.colours).to_string()
 }
@@ -374,70 +342,5 @@ fn broken(name: &str) -> String {
     match name.rsplit_once('-') {
         Some((first, second)) if name.len() > 12 => format!("{first}-\n{second}"),
         _ => name.to_owned(),
-    }
-}
-
-/// The unit for people, to which [`shown`] scales.
-fn unit(quantity: Quantity, is_long: bool) -> &'static str {
-    match quantity {
-        Quantity::Time if is_long => "(ms)",
-        Quantity::Time => "(µs)",
-        Quantity::Throughput => "(Gb/s)",
-        Quantity::Rate => "(1/s)",
-        Quantity::CpuPerThousand => "(ms/1000)",
-        Quantity::CpuPerGigabyte => "(s/GB)",
-        Quantity::Share | Quantity::Availability | Quantity::Hits => "(%)",
-        Quantity::PerMessage => "(1/message)",
-        Quantity::Interrupts => "(1/s)",
-        Quantity::Pcbs => "(PCBs)",
-    }
-}
-
-fn shown(value: f64, quantity: Quantity, is_long: bool) -> String {
-    match quantity {
-        Quantity::Time if is_long => digits(value / 1e6),
-        Quantity::Time => digits(value / 1e3),
-        Quantity::Throughput => digits(value / 1e9),
-        Quantity::Rate | Quantity::Interrupts => format!("{value:.0}"),
-        Quantity::CpuPerThousand => digits(value * 1e3),
-        Quantity::CpuPerGigabyte | Quantity::PerMessage | Quantity::Pcbs => digits(value),
-        Quantity::Share | Quantity::Availability | Quantity::Hits => digits(value * 100.0),
-    }
-}
-
-/// A figure with its unit, for people.
-pub fn spoken(value: f64, quantity: Quantity) -> String {
-    let unit = unit(quantity, false).trim_matches(['(', ')']);
-    format!("{} {unit}", shown(value, quantity, false))
-}
-
-/// Three significant digits, without an exponent.
-pub(super) fn digits(value: f64) -> String {
-    if value == 0.0 {
-        return "0".into();
-    }
-    let magnitude = value.abs().max(1e-4).log10().floor() as i32;
-    let decimals = usize::try_from(2 - magnitude).unwrap_or(0);
-    format!("{value:.decimals$}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_three_digits_and_readable_unit() {
-        let shown = |value, quantity| super::shown(value, quantity, false);
-        assert_eq!(shown(850.4, Quantity::Time), "0.850");
-        assert_eq!(shown(7_412.0, Quantity::Time), "7.41");
-        assert_eq!(shown(123_456_789.0, Quantity::Time), "123457");
-        assert_eq!(super::shown(1_234_567.0, Quantity::Time, true), "1.23");
-        assert_eq!(shown(62.44e9, Quantity::Throughput), "62.4");
-        assert_eq!(shown(33_123.6, Quantity::Rate), "33124");
-        assert_eq!(shown(0.0016, Quantity::CpuPerThousand), "1.60");
-        assert_eq!(shown(0.25, Quantity::CpuPerGigabyte), "0.250");
-        assert_eq!(shown(0.0123, Quantity::Share), "1.23");
-        assert_eq!(digits(0.0), "0");
-        assert_eq!(digits(12_345.6), "12346");
     }
 }

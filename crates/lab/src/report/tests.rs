@@ -1,7 +1,7 @@
 use super::*;
 use crate::experiment::{Options, Settings, sockets};
 use crate::samples::{Counts, CpuUse, Side};
-use crate::workload::Cell;
+use crate::workload::{Better, Cell, Quantity};
 
 fn plan() -> Plan {
     sockets::plan(Options {
@@ -323,7 +323,7 @@ fn findings_of(run: &Saved) -> Vec<String> {
         let ours = ours.map(|ours| format!("{} {}", ours.text, ours.place.unwrap()));
         format!("{candidate} {baseline}: {}", ours.collect::<Vec<_>>().join(", "))
     };
-    finding::findings(&run.report, &panels)
+    findings::findings(&run.report, &panels)
         .into_iter()
         .map(line)
         .collect()

@@ -1,39 +1,14 @@
 //! Programs with several workers, ordered by their ratio to the kernel's loopback, the worst first.
 
 use comfy_table::Table;
-use serde::{Deserialize, Serialize};
 
-use super::table::{Look, digits, interval, new_table};
-use super::{Figures, Report};
+use super::format::{Look, digits, interval, new_table};
+use super::results::{CellStanding, Figures, Report};
 use crate::experiment::Plan;
 use crate::programs;
 use crate::samples::{Outcome, Sample};
-use crate::statistics::Estimate;
 use crate::testbed;
 use crate::workload::Cell;
-
-/// A candidate on nodes in a cell, compared with the kernel's loopback.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CellStanding {
-    /// Stable name of the cell.
-    pub cell: String,
-    /// The measured quantity, for people.
-    pub title: String,
-    /// The candidate in the numerator.
-    pub candidate: String,
-    /// The median of the rounds' ratios, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub ratio: Option<Estimate>,
-    /// Transactions a second of the candidate.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub value: Option<f64>,
-    /// Transactions a second over the kernel's loopback.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub baseline: Option<f64>,
-    /// The reason for a missing ratio.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub missing: Option<String>,
-}
 
 /// All cells of programs with several workers, the lowest ratio first, and cells without a ratio
 /// last. Empty if the plan compares none with the kernel's loopback.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Place;
+use super::panel::Place;
 use crate::size::Size;
 use crate::workload::{Cell, Factors, MeasuredProgram};
 

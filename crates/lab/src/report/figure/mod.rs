@@ -3,100 +3,17 @@
 
 mod family;
 mod overview;
+mod panel;
 mod paper;
 mod ratios;
 
-use serde::Serialize;
+pub(super) use panel::{Figure, Panel, Point, Series};
 
-use super::{Figures, Report, summary::Summary};
+use super::results::{Figures, Report};
+use super::summary::Summary;
 use crate::samples::Sample;
-use crate::statistics::Estimate;
-use crate::workload::{Better, Cell, Quantity};
+use crate::workload::{Cell, Quantity};
 use family::Family;
-
-/// Figures of one kind of workload, under one heading.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Panel {
-    /// Stable name, unique within the run: lower-case letters, digits and dashes.
-    pub(super) name: String,
-    /// Title of the workload, for people.
-    pub(super) title: String,
-    /// The main figure of the workloads first, then others.
-    pub(super) figures: Vec<Figure>,
-    /// The main figure's ratios, with a series for each comparison.
-    pub(super) ratios: Option<Figure>,
-}
-
-/// One figure of all candidates.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Figure {
-    /// Stable name, unique within the run: lower-case letters, digits and dashes.
-    pub(super) name: String,
-    /// The measured quantity, for people.
-    pub(super) measure: String,
-    /// Unit of all values.
-    pub(super) unit: String,
-    /// Which direction is better.
-    pub(super) better: Better,
-    /// The varied factor, if it is a number; places are then in ascending order.
-    pub(super) axis: Option<String>,
-    /// The workloads of the figure.
-    pub(super) places: Vec<Place>,
-    /// The candidates' figures.
-    pub(super) series: Vec<Series>,
-}
-
-/// The place of a workload on the axis.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Place {
-    /// Stable name of the workload.
-    pub(super) workload: String,
-    /// Label for people.
-    pub(super) label: String,
-    /// Position on an axis of numbers.
-    pub(super) at: Option<f64>,
-}
-
-/// A candidate's figures.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Series {
-    /// The candidate, or the two compared candidates.
-    pub(super) name: String,
-    /// Index among all candidates or comparisons of the run, which determines the colour.
-    pub(super) index: usize,
-    /// Index that determines the mark. Several series of one candidate share it.
-    pub(super) mark: usize,
-    /// Whether the values are a paper's. They were not measured here, and their intervals have no
-    /// meaning.
-    pub(super) is_paper: bool,
-    /// In the order of places, without places that were not measured.
-    pub(super) points: Vec<Point>,
-}
-
-/// A figure at a place.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Point {
-    /// Index of the place.
-    pub(super) place: usize,
-    /// The figure.
-    #[serde(flatten)]
-    pub(super) estimate: Estimate,
-    /// The figure in each round.
-    pub(super) rounds: Vec<f64>,
-}
-
-impl Figure {
-    /// The figure of a series at a place.
-    pub(super) fn at(&self, series: &Series, place: usize) -> Option<Estimate> {
-        let point = series.points.iter().find(|point| point.place == place)?;
-        Some(point.estimate)
-    }
-
-    /// Whether no figure was measured.
-    pub(super) fn is_empty(&self) -> bool {
-        self.series.iter().all(|series| series.points.is_empty())
-    }
-}
 
 /// All figures of a run, in the order of its plan.
 pub(super) fn panels(report: &Report, samples: &[Sample]) -> Vec<Panel> {

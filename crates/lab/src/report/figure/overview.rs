@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use toehold_demux_lab::DemuxStrategy;
 
 use super::family::{Family, slug};
-use super::{Figure, Panel, Place, Point, Series};
+use super::panel::{Figure, Panel, Place, Point, Series};
 use crate::statistics::Estimate;
 use crate::workload::Workload;
 
@@ -146,7 +146,7 @@ fn ratios(figure: &Figure, curves: &[(String, &Panel)]) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::super::panels;
-    use crate::report::finding::findings;
+    use crate::report::findings::findings;
     use crate::report::tests::saved_of;
     use crate::samples::{Outcome, Sample, Side};
     use crate::workload::{Cell, Workload};

@@ -1,8 +1,9 @@
 //! A paper's values of a figure, as a series beside the measured ones.
 
 use super::family::Family;
-use super::{Point, Report, Series};
+use super::panel::{Place, Point, Series};
 use crate::experiment::{PaperUnit, Said};
+use crate::report::results::Report;
 use crate::statistics::Estimate;
 use crate::workload::Quantity;
 
@@ -44,7 +45,7 @@ pub(super) fn figures(
     };
     let candidates = report.header.plan.candidates.iter().enumerate();
     let series = candidates.map(|(index, candidate)| {
-        let point = |(place, _): (usize, &super::Place)| {
+        let point = |(place, _): (usize, &Place)| {
             let value = said(report, &format!("{}/{candidate}", names[place]), unit)?;
             Some(point(place, value * factor / divisor))
         };

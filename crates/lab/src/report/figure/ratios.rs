@@ -1,8 +1,10 @@
 //! Ratios between candidates, for each place.
 
 use super::family::Family;
-use super::{Figure, Point, Series, Summary, paper};
-use crate::report::Report;
+use super::panel::{Figure, Point, Series};
+use super::paper;
+use crate::report::results::Report;
+use crate::report::summary::Summary;
 
 /// The ratios of a family's main figure, which is `main`; `None` without comparisons.
 pub(super) fn of(report: &Report, summary: &Summary, family: &Family, main: &Figure) -> Option<Figure> {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::page;
 use crate::report::Saved;
 use crate::report::figure::panels;
-use crate::report::table::digits;
+use crate::report::format::digits;
 use crate::report::tests::saved;
 
 /// An element of a page as a browser parses it.

@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use super::embed;
 use crate::report::figure::{Figure, Panel, Series, panels};
-use crate::report::finding::{Finding, findings};
+use crate::report::finding::Finding;
+use crate::report::findings::findings;
+use crate::report::format::digits;
 use crate::report::saved::Saved;
-use crate::report::table::digits;
 use crate::report::{csv, facts, picture, worst};
 use crate::workload::Better;
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::Figure;
-use crate::report::table::digits;
+use crate::report::figure::Figure;
+use crate::report::format::digits;
 
 /// Values that differ by more than this factor are drawn on a logarithmic axis.
 const FAR_APART: f64 = 8.0;
