@@ -5,10 +5,10 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use crate::experiment::Settings;
 use crate::pair::{Between, Pair, PairError, Place};
 use crate::process::Launcher;
 use crate::samples::Side;
+use crate::settings::Settings;
 use crate::workload::Workload;
 
 /// All pairs. Dropping it ends them.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::time::Instant;
 
-use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, SysconfVar, sysconf};
@@ -152,6 +152,13 @@ fn holds(list: &str, core: usize) -> bool {
         let bounds = first.parse::<usize>().ok().zip(last.parse::<usize>().ok());
         bounds.is_some_and(|(first, last)| (first..=last).contains(&core))
     })
+}
+
+/// Restricts this thread, and those it starts, to the cores.
+pub(crate) fn pin(cores: &[usize]) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|&core| set.set(core))?;
+    sched_setaffinity(Pid::from_raw(0), &set)
 }
 
 /// The cores on which this process may run, in ascending order.

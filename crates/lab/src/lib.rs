@@ -28,6 +28,7 @@
 //! This crate writes only to the given directory of results. An exception are the files of
 //! unmodified programs, which are in a temporary directory until they end.
 
+mod attend;
 pub mod changes;
 mod control;
 pub mod experiment;
@@ -38,21 +39,24 @@ mod keeper;
 mod lock;
 mod pair;
 mod process;
+mod program;
 pub mod programs;
 mod progress;
 pub mod report;
 mod runner;
 pub mod samples;
+mod settings;
 pub mod side;
 mod size;
 pub mod statistics;
 pub mod testbed;
 pub mod workload;
 
-pub use experiment::{Comparison, Plan, PlanError, Settings, StopRule, Wanted};
+pub use experiment::{Comparison, Plan, PlanError, StopRule, Wanted};
 pub use lock::Lock;
 pub use process::Launcher;
 pub use progress::{Progress, say};
 pub use runner::{Observer, RunError, Runner};
+pub use settings::Settings;
 pub use size::{Size, SizeError};
 pub use workload::{Cell, Workload};

@@ -10,10 +10,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::control::{Reply, Request};
-use crate::experiment::Settings;
 use crate::far;
 use crate::process::{Launcher, Process};
 use crate::samples::Side;
+use crate::settings::Settings;
 use crate::testbed::{Context, Role};
 use crate::workload::Workload;
 

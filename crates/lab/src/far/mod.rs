@@ -4,6 +4,7 @@
 //! The measured traffic does not go through `ssh`. It uses the network between the two machines, by
 //! their addresses.
 
+mod machine;
 mod relay;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{Build, Host};
 use crate::process::Launcher;
 
+pub use machine::{Far, Met, Path};
 pub use relay::relay;
 
 /// The hidden command of the far machine's `toehold`.
@@ -40,38 +42,6 @@ const OPTIONS: [&str; 9] = [
     "-o",
     "ServerAliveCountMax=3",
 ];
-
-/// The machine, and how to reach it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Far {
-    /// The name for `ssh`: `USER@HOST`, or a name in its configuration.
-    pub host: String,
-    /// The `ssh` command with its options: words separated by spaces.
-    pub ssh: String,
-    /// The `toehold` command there, as the shell there finds it.
-    pub toehold: String,
-    /// The address for the measured traffic, if it differs from that of `ssh`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub address: Option<Ipv4Addr>,
-}
-
-/// A machine that was reached, and has the same build.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Met {
-    /// Facts about the machine.
-    pub host: Host,
-    /// The addresses of the traffic.
-    pub path: Path,
-}
-
-/// The addresses of two machines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Path {
-    /// The server's address.
-    pub server: Ipv4Addr,
-    /// The clients' address.
-    pub client: Ipv4Addr,
-}
 
 /// A machine's facts about itself.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,57 +1,18 @@
 //! Cells of plans whose sides are unmodified programs.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::candidate::{On, way_of};
 use super::place::{Places, Shape, Way};
+use super::rows::web_server;
 use super::web::{Asked, Counted, Order};
 use super::workers::{self, Stock};
 use super::{Files, Generator, Lines, PATIENCE, exchange, find, mpi};
-use crate::experiment::Settings;
 use crate::pair::PairError;
+use crate::program::Program;
 use crate::samples::Side;
-use crate::testbed::{KERNEL_LOOPBACK, KERNEL_VETH, Program, UNIX};
 use crate::workload::{Cell, Trace, WebServer, Workload};
-
-/// A candidate for programs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct On<'a> {
-    /// The kernel's stack over veth, or a placement of nodes' stacks.
-    pub(crate) candidate: &'a str,
-    /// The `toehold` command.
-    pub(crate) toehold: &'a Path,
-    /// How measurements are taken.
-    pub(crate) settings: &'a Settings,
-}
-
-/// Candidates that are nodes with the defaults of `toehold up`, and its additional arguments. All
-/// other nodes are named after their placement.
-const NODES: &[(&str, &[&str])] = &[("toehold", &[])];
-
-impl On<'_> {
-    /// The stack of the candidate, and its placement.
-    pub(super) fn way(&self) -> (Way, Option<String>) {
-        let way = way_of(self.candidate);
-        let is_placed = way == Way::Toehold && !NODES.iter().any(|(name, _)| *name == self.candidate);
-        (way, is_placed.then(|| self.candidate.to_owned()))
-    }
-
-    /// Additional arguments of `toehold up`.
-    pub(super) fn up(&self) -> &'static [&'static str] {
-        let known = NODES.iter().find(|(name, _)| *name == self.candidate);
-        known.map_or(&[], |(_, words)| words)
-    }
-}
-
-fn way_of(candidate: &str) -> Way {
-    match candidate {
-        KERNEL_VETH => Way::Kernel,
-        KERNEL_LOOPBACK => Way::Loopback,
-        UNIX => Way::Unix,
-        _ => Way::Toehold,
-    }
-}
 
 /// Whether a candidate for programs is a pair of nodes.
 pub(crate) fn is_of_nodes(candidate: &str) -> bool {
@@ -126,14 +87,6 @@ pub(crate) fn measure(
 /// The first missing program, and the package that has it.
 fn missing<'a>(mut programs: impl Iterator<Item = &'a Program>) -> Option<Program> {
     programs.find(|(program, _)| find(program).is_none()).copied()
-}
-
-/// The line that starts a server at port `$PORT`.
-pub(super) fn web_server(server: WebServer) -> &'static str {
-    match server {
-        WebServer::Apache => "exec apache2 -DFOREGROUND -f $DIR/apache.conf",
-        WebServer::Nginx => super::rows::SERVE_FILES,
-    }
 }
 
 /// The line of the clients.

@@ -4,9 +4,9 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::cells::web_server;
 use super::place::{Places, Shape, Way};
 use super::rows::SERVE_ECHO;
+use super::rows::web_server;
 use super::{Files, Lines, On, PATIENCE, exchange, outputs};
 use crate::samples::{Counts, Side};
 use crate::size::Size;

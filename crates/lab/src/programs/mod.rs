@@ -4,7 +4,9 @@
 //! rows in an order drawn anew, and each row over both, one directly after the other. The report
 //! has the median of the rounds' ratios.
 
+mod candidate;
 mod cells;
+mod error;
 mod files;
 mod find;
 mod generators;
@@ -17,7 +19,9 @@ mod running;
 pub mod web;
 pub mod workers;
 
-pub(crate) use cells::{On, is_of_nodes, measure as measure_cell};
+pub(crate) use candidate::On;
+pub(crate) use cells::{is_of_nodes, measure as measure_cell};
+pub use error::ProgramsError;
 pub use files::Files;
 pub use find::find;
 pub(crate) use generators::Generator;
@@ -27,7 +31,7 @@ pub(crate) use workers::Stock;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -36,7 +40,7 @@ use place::{End, Places, Shape, Tier, Way};
 use running::Running;
 use serde::Serialize;
 
-use crate::samples::{Store, StoreError};
+use crate::samples::Store;
 
 /// Additional time before a program is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,20 +64,6 @@ pub struct Options {
     pub seconds: u32,
     /// The server's and the client's core.
     pub cores: [usize; 2],
-}
-
-/// Reasons for the failure of a whole run.
-#[derive(Debug, thiserror::Error)]
-pub enum ProgramsError {
-    /// A step before the first measurement failed.
-    #[error("cannot {0}")]
-    Step(String),
-    /// The files to serve could not be written.
-    #[error("cannot write files to serve in {0}: {1}")]
-    Files(PathBuf, std::io::Error),
-    /// Measurements could not be saved.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// The results of a row: the figures of the ratios by round, and failures.

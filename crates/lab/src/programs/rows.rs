@@ -3,6 +3,7 @@
 use crate::experiment::Limit;
 
 use super::outputs::{self, Parser};
+use crate::workload::WebServer;
 
 /// Programs to run, and the figure in their output.
 #[derive(Debug, Clone, Copy)]
@@ -183,6 +184,14 @@ impl Row {
         } else {
             toehold / kernel
         }
+    }
+}
+
+/// The line that starts a server at port `$PORT`.
+pub(super) fn web_server(server: WebServer) -> &'static str {
+    match server {
+        WebServer::Apache => "exec apache2 -DFOREGROUND -f $DIR/apache.conf",
+        WebServer::Nginx => SERVE_FILES,
     }
 }
 

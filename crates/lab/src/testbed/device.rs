@@ -11,8 +11,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use toehold_link::udp::{MAX_MTU, MIN_MTU};
 
 use super::attached::{self, DeviceOrder, EngineOrder, Process};
+use super::contract::stays;
 use super::kernel_tcp::{self, KernelTcp, Listener};
-use super::{Context, Program, Role, Testbed, TestbedError, stays, veth};
+use super::{Context, Program, Role, Testbed, TestbedError, veth};
 use crate::workload::Workload;
 
 /// The addresses of the server's and the first client's interface, and the length of their

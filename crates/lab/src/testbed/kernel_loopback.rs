@@ -3,9 +3,13 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 
+use super::contract::stays;
 use super::kernel_tcp::{self, KernelTcp, Listener};
-use super::{Context, Testbed, TestbedError, stays};
+use super::{Context, Testbed, TestbedError};
 use crate::workload::Workload;
+
+/// The name of the kernel's loopback.
+pub(crate) const KERNEL_LOOPBACK: &str = <KernelLoopback as Testbed>::NAME;
 
 /// Two processes at 127.0.0.1.
 #[derive(Debug)]

@@ -4,10 +4,14 @@
 use std::io;
 use std::net::TcpStream;
 
+use super::contract::stays;
 use super::kernel_tcp::{self, KernelTcp, Listener};
 use super::spinning::{Spinning, spin};
-use super::{Context, Program, Testbed, TestbedError, stays, veth};
+use super::{Context, Program, Testbed, TestbedError, veth};
 use crate::workload::Workload;
+
+/// The name of the kernel's stack between two namespaces.
+pub(crate) const KERNEL_VETH: &str = <KernelVeth as Testbed>::NAME;
 
 /// Blocking sockets over a veth pair.
 #[derive(Debug)]

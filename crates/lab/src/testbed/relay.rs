@@ -12,9 +12,10 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use toehold_link::interface::Namespace;
 
 use super::carrier::{self, Wire};
+use super::contract::stays;
 use super::kernel_tcp::{self, KernelTcp, Listener};
-use super::{Context, Program, Role, Testbed, TestbedError, stays, veth};
-use crate::side::pin;
+use super::{Context, Program, Role, Testbed, TestbedError, veth};
+use crate::host::pin;
 use crate::workload::Workload;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 198, 1, 1);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use toehold_socket::{Node, NodeConfig, TcpListener, TcpStream};
 
-use super::{Connection, Context, Role, Switch, Testbed, TestbedError, stays};
+use super::contract::stays;
+use super::{Connection, Context, Role, Switch, Testbed, TestbedError};
 use crate::workload::Workload;
 
 /// The network of the two nodes alone.

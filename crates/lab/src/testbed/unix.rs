@@ -8,6 +8,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use super::{Connection, Context, Testbed, TestbedError};
 use crate::workload::Workload;
 
+/// The name of Unix sockets.
+pub(crate) const UNIX: &str = <Unix as Testbed>::NAME;
+
 /// Blocking Unix sockets. Their names are abstract, so that no file is left behind.
 #[derive(Debug)]
 pub(super) struct Unix {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::meter::Meter;
 use super::ping_pong::nanoseconds;
-use super::{read_end, read_whole};
+use super::reading::{read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
 

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use toehold_demux_lab::DemuxStrategy;
-use toehold_demux_lab::set_up::{MOST, PACKETS};
+use toehold_demux_lab::set_up::PACKETS;
 
-use super::{Metric, Quantity, Workload};
+use super::kind::Workload;
+use super::quantity::{Metric, Quantity};
 use crate::samples::Side;
-
-/// Most users: each is a connection of a table.
-const MOST_USERS: u32 = 1 << 20;
 
 /// Nanoseconds per examined PCB, at worst.
 const EXAMINED_NS: u64 = 2;
@@ -77,53 +74,5 @@ impl Workload {
             other("hits", "acknowledgements that a cache answers", Quantity::Hits),
             other("ns", "a look-up", Quantity::Time),
         ]
-    }
-}
-
-/// A strategy in text form.
-pub(super) mod strategy {
-    use super::*;
-
-    pub(in crate::workload) fn serialize<S: Serializer>(
-        strategy: &DemuxStrategy,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(strategy)
-    }
-
-    pub(in crate::workload) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<DemuxStrategy, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let strategy = text.parse();
-        strategy.map_err(|error| D::Error::custom(format!("`{text}` is {error}")))
-    }
-}
-
-/// A valid number of users.
-pub(super) fn users<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    match u32::deserialize(deserializer)? {
-        users @ 2..=MOST_USERS => Ok(users),
-        other => Err(D::Error::custom(format!(
-            "{other} users: there can be 2 to {MOST_USERS}"
-        ))),
-    }
-}
-
-/// A valid number of connections from one client to one server.
-pub(super) fn opened<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    match u32::deserialize(deserializer)? {
-        connections @ 1..=MOST => Ok(connections),
-        other => Err(D::Error::custom(format!(
-            "{other} connections: there can be 1 to {MOST}"
-        ))),
-    }
-}
-
-/// At least one.
-pub(super) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    match u32::deserialize(deserializer)? {
-        0 => Err(D::Error::custom("0 is too few")),
-        some => Ok(some),
     }
 }

@@ -9,9 +9,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::kind::Pace;
 use super::ping_pong::nanoseconds;
+use super::reading::read_whole;
 use super::stream::{self, Edge};
-use super::{Pace, read_whole};
 use crate::samples::{Computed, Side};
 use crate::testbed::Connection;
 

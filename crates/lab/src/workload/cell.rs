@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, Workload};
+use super::kind::Workload;
+use super::quantity::Metric;
 use crate::samples::Side;
 
 /// A workload on a path. Its serialized form has the workload's own fields.

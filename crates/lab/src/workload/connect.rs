@@ -7,9 +7,10 @@
 use std::io;
 use std::time::Instant;
 
+use super::kind::Pace;
 use super::meter::Meter;
+use super::reading::{read_end, read_whole};
 use super::served::Served;
-use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::{Connection, Testbed};
 

@@ -2,7 +2,7 @@
 //!
 //! They are in the files of reports, and in charts; tables for a terminal leave them out.
 
-use super::Workload;
+use super::kind::Workload;
 use super::quantity::{Metric, Quantity};
 use crate::samples::{Machine, Side};
 

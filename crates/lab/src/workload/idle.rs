@@ -7,7 +7,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::meter::Meter;
-use super::read_end;
+use super::reading::read_end;
 use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
 

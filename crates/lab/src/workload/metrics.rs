@@ -1,6 +1,6 @@
 //! Converts the counts of two sides to figures with a stable name and a unit.
 
-use super::Workload;
+use super::kind::Workload;
 use super::quantity::{Metric, Quantity, Reading};
 use crate::samples::{Counts, Side};
 

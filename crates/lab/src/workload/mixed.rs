@@ -4,10 +4,11 @@
 use std::io;
 use std::time::Instant;
 
+use super::kind::Pace;
 use super::meter::Meter;
 use super::ping_pong::nanoseconds;
+use super::reading::{read_end, read_whole};
 use super::served::Served;
-use super::{Pace, read_end, read_whole};
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
 

@@ -1,6 +1,7 @@
 //! The names of workloads, and their values of each factor.
 
-use super::{Factors, Workload};
+use super::cell::Factors;
+use super::kind::Workload;
 use crate::size::Size;
 
 /// The kinds in plan files, each with its fields, which are mostly factors.

@@ -9,9 +9,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::kind::Pace;
 use super::meter::Meter;
 use super::ping_pong::{Client, nanoseconds};
-use super::{Pace, read_end};
+use super::reading::read_end;
 use crate::samples::{Recorder, Side};
 use crate::testbed::Connection;
 

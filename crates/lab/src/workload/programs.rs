@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Workload;
-use crate::testbed::Program;
+use crate::program::Program;
 
 /// An unmodified web server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +23,8 @@ impl WebServer {
         }
     }
 
-    fn programs(self) -> &'static [Program] {
+    /// Its programs, with the Debian packages that have them.
+    pub(super) fn programs(self) -> &'static [Program] {
         match self {
             Self::Apache => &[("apache2", "apache2-bin")],
             Self::Nginx => &[("nginx", "nginx-light")],
@@ -52,27 +52,14 @@ impl MpiLibrary {
         }
     }
 
-    fn programs(self) -> &'static [Program] {
+    /// Its programs, with the Debian packages that have them.
+    pub(super) fn programs(self) -> &'static [Program] {
         match self {
             Self::OpenMpi => &[
                 ("mpicc.openmpi", "libopenmpi-dev"),
                 ("mpirun.openmpi", "openmpi-bin"),
             ],
             Self::Mpich => &[("mpicc.mpich", "libmpich-dev"), ("mpiexec.mpich", "mpich")],
-        }
-    }
-}
-
-impl Workload {
-    /// Its sides' programs, with the Debian packages that have them.
-    pub fn programs(&self) -> &'static [Program] {
-        match self {
-            Self::Web { server, .. } | Self::WebTrace { server, .. } | Self::WebZipf { server, .. } => {
-                server.programs()
-            }
-            Self::Workers { program, .. } => program.programs(),
-            Self::Mpi { library, .. } | Self::MpiStream { library, .. } => library.programs(),
-            _ => &[],
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Pace;
+use super::kind::Pace;
 use super::meter::Meter;
 use crate::samples::Side;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::testbed::Program;
+use crate::program::Program;
 
 /// A program with several workers, and the kind of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

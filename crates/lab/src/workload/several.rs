@@ -8,8 +8,9 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use super::kind::Pace;
 use super::meter::Meter;
-use super::{Pace, read_end, read_whole};
+use super::reading::{read_end, read_whole};
 use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
 

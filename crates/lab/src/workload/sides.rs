@@ -3,14 +3,34 @@
 use std::io;
 use std::time::Duration;
 
+use super::faults::Faults;
+use super::kind::{Pace, Workload};
 use super::several::{self, Part};
 use super::{
-    BULK_WRITE, CROWD_OVERLAP, CROWD_SPAN, CROWD_WARM_UP, Faults, Pace, WAKE_UP_MESSAGE, WAKE_UP_PAUSE,
-    Workload, acknowledgement, availability, churn, connect, idle, incast, mixed, open_loop, ping_pong,
-    stream, switching,
+    acknowledgement, availability, churn, connect, idle, incast, mixed, open_loop, ping_pong, stream,
+    switching,
 };
 use crate::samples::Side;
 use crate::testbed::{Connection, Testbed};
+
+/// Bytes of a message that wakes the other side up.
+const WAKE_UP_MESSAGE: usize = 64;
+
+/// Pause of both sides in a wake-up: far longer than any side spins.
+pub(super) const WAKE_UP_PAUSE: Duration = Duration::from_millis(1);
+
+/// Bytes of each write of a bulk stream, iperf3's default: 128 KiB.
+pub(super) const BULK_WRITE: usize = 128 << 10;
+
+/// The most by which the last of many pairs may begin after the first.
+const CROWD_OVERLAP: Duration = Duration::from_millis(30);
+
+/// Warm-up of many pairs. In it they find out their number, and their engines begin to poll busy
+/// programs less often.
+const CROWD_WARM_UP: Duration = Duration::from_millis(350);
+
+/// Least duration of a measurement of many pairs: each has the processor for a fraction of that.
+const CROWD_SPAN: Duration = Duration::from_millis(250);
 
 impl Workload {
     /// Runs the accepting side's part, from accepting to the client's end.

@@ -5,8 +5,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::kind::Pace;
 use super::meter::Meter;
-use super::{Pace, read_end};
+use super::reading::read_end;
 use crate::samples::Side;
 use crate::testbed::Connection;
 

@@ -1,6 +1,9 @@
+use super::reading::read_whole;
+use super::sides::{BULK_WRITE, WAKE_UP_PAUSE};
 use super::*;
 use crate::samples::Side;
 use crate::testbed::{Context, Testbed, TestbedError};
+use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 

@@ -3,10 +3,10 @@
 use serde_json::json;
 use toml::{Spanned, Value};
 
-use super::{Cell, Content, PlanFileError, Reader, Values, plain};
+use super::content::{Content, PlanFileError, Reader, Values, plain};
 use crate::experiment::PlanError;
 use crate::testbed;
-use crate::workload::KINDS;
+use crate::workload::{Cell, KINDS};
 
 /// Fields of every workload.
 const COMMON: [&str; 3] = ["kind", "mtu", "quick"];

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cell, Content, Plan, PlanFileError, Reader};
+use super::content::{Content, PlanFileError, Reader};
+use crate::experiment::Plan;
 use crate::samples::Side;
+use crate::workload::Cell;
 
 /// Returns an error for a figure that is not measured, or a paper's entry that is incomplete.
 pub(super) fn check(content: &Content, plan: &Plan, reader: &Reader<'_>) -> Result<(), PlanFileError> {

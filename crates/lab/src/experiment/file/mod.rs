@@ -5,34 +5,16 @@
 //! mistakes are found here, and reported with their line.
 
 mod cells;
+mod content;
 mod figures;
 
-use std::collections::BTreeMap;
+use toml::Spanned;
 
-use serde::Deserialize;
-use toml::{Spanned, Value};
+pub use content::PlanFileError;
+use content::{Content, Measure, Names, Reader, plain};
 
-use super::{Comparison, Paper, Plan, Said, Settings, StopRule, Wanted};
+use super::{Comparison, Paper, Plan};
 use crate::testbed::{self, Candidate};
-use crate::workload::Cell;
-
-/// Values by the name of their factor or field.
-type Values = BTreeMap<String, Spanned<Value>>;
-
-/// Names of candidates.
-type Names = Spanned<Vec<Spanned<String>>>;
-
-/// A mistake in a file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}:{line}: {reason}")]
-pub struct PlanFileError {
-    /// The file.
-    pub origin: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// The mistake, and what to do about it.
-    pub reason: String,
-}
 
 /// A valid file: both plans it stands for.
 #[derive(Debug, Clone)]
@@ -72,81 +54,6 @@ impl PlanFile {
         plan.seed = seed;
         plan.settings.cores = cores;
         plan
-    }
-}
-
-/// The contents of the file, before they are checked.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Content {
-    name: Spanned<String>,
-    title: String,
-    about: Option<String>,
-    candidates: Names,
-    #[serde(default)]
-    compare: Vec<Spanned<String>>,
-    #[serde(default)]
-    show: Vec<Spanned<String>>,
-    #[serde(default)]
-    factors: Values,
-    workload: Vec<Spanned<Values>>,
-    measure: Option<Spanned<Measure>>,
-    #[serde(default)]
-    quick: Quick,
-    paper: Option<PaperTable>,
-    #[serde(default)]
-    wanted: Vec<Wanted>,
-}
-
-/// How, and how often, measurements are taken.
-#[derive(Debug, Default, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Measure {
-    rounds: Option<u32>,
-    most_rounds: Option<u32>,
-    half_width: Option<f64>,
-    warm_up_ms: Option<u64>,
-    span_ms: Option<u64>,
-    patience_ms: Option<u64>,
-    congestion: Option<String>,
-}
-
-/// The differences of the short form.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Quick {
-    candidates: Option<Names>,
-    #[serde(default)]
-    factors: Values,
-    measure: Option<Spanned<Measure>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct PaperTable {
-    section: String,
-    #[serde(default)]
-    says: Vec<Spanned<Said>>,
-}
-
-/// Maps places in the file to lines.
-struct Reader<'a> {
-    origin: &'a str,
-    text: &'a str,
-}
-
-impl Reader<'_> {
-    fn error(&self, place: usize, reason: impl Into<String>) -> PlanFileError {
-        let before = self.text.as_bytes().iter().take(place);
-        PlanFileError {
-            origin: self.origin.to_owned(),
-            line: 1 + before.filter(|&&byte| byte == b'\n').count(),
-            reason: reason.into(),
-        }
-    }
-
-    fn at<T>(&self, spanned: &Spanned<T>, reason: impl Into<String>) -> PlanFileError {
-        self.error(spanned.span().start, reason)
     }
 }
 
@@ -241,20 +148,6 @@ impl Content {
     }
 }
 
-/// The mistake in a value, without names of the program's own types.
-fn plain(error: &str) -> String {
-    const TYPES: [(&str, &str); 6] = [
-        ("expected u8", "expected a whole number from 0 to 255"),
-        ("expected u16", "expected a whole number from 0 to 65535"),
-        ("expected u32", "expected a whole number from 0 to 4294967295"),
-        ("expected u64", "expected a whole number"),
-        ("expected f64", "expected a number"),
-        (" as i128", ""),
-    ];
-    let one = |text: String, (own, plain): (&str, &str)| text.replace(own, plain);
-    TYPES.into_iter().fold(error.to_owned(), one)
-}
-
 /// Checks that the candidates exist, that each occurs once, and that there is at least one.
 fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileError> {
     if names.get_ref().is_empty() {
@@ -276,46 +169,6 @@ fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileErro
         known.push(text.clone());
     }
     Ok(known)
-}
-
-impl Measure {
-    /// The settings with those of the short form in place. It has no rounds but its own.
-    fn quickened(self, quick: &Self) -> Self {
-        let quick = quick.clone();
-        Self {
-            rounds: quick.rounds,
-            most_rounds: quick.most_rounds,
-            half_width: quick.half_width.or(self.half_width),
-            warm_up_ms: quick.warm_up_ms,
-            span_ms: quick.span_ms,
-            patience_ms: quick.patience_ms.or(self.patience_ms),
-            congestion: quick.congestion.or(self.congestion),
-        }
-    }
-
-    fn rounds(&self, is_quick: bool) -> u32 {
-        self.rounds.unwrap_or(if is_quick { 5 } else { 9 })
-    }
-
-    fn stop_rule(&self) -> Option<StopRule> {
-        Some(StopRule {
-            half_width: self.half_width?,
-            most_rounds: self.most_rounds?,
-        })
-    }
-
-    fn settings(&self, is_quick: bool) -> Settings {
-        let or = |said: Option<u64>, quick, full| said.unwrap_or(if is_quick { quick } else { full });
-        Settings {
-            warm_up_ms: or(self.warm_up_ms, 20, 50),
-            span_ms: or(self.span_ms, 80, 250),
-            patience_ms: or(self.patience_ms, 5_000, 10_000),
-            cores: [0, 0],
-            congestion: self.congestion.clone().unwrap_or_else(|| "reno".into()),
-            trace: None,
-            far: None,
-        }
-    }
 }
 
 #[cfg(test)]

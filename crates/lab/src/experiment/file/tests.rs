@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::{KINDS, Workload};
+use crate::workload::{Cell, KINDS, Workload};
 
 const SMALL: &str = r#"
 name = "test/small"

@@ -6,6 +6,7 @@
 
 mod asked;
 mod clients;
+mod order;
 mod processes;
 mod response;
 mod world_cup;
@@ -16,40 +17,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 pub(super) use asked::Asked;
+pub(super) use order::{Counted, Order};
 pub(super) use response::Response;
-use serde::{Deserialize, Serialize};
-
-use crate::samples::Side;
 
 /// The command that brings this program to [`main`].
 pub const NAME: &str = "lab-web-clients";
-
-/// The order for the clients' process, in a file.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// Number of clients, each with a connection of its own.
-    pub(super) clients: u8,
-    /// Their requests.
-    pub(super) asked: Asked,
-    /// Duration before the measurement.
-    pub(super) warm_up: Duration,
-    /// Duration of the measurement.
-    pub(super) span: Duration,
-    /// Time without a byte before the server is given up.
-    pub(super) patience: Duration,
-    /// The engines of the server's and the clients' nodes, if they are on nodes.
-    pub(super) engines: Vec<u32>,
-}
-
-/// The counts of the measurement.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Counted {
-    pub(super) client: Side,
-    pub(super) server: Side,
-}
 
 /// Checks that a file is a trace for clients: a log of the 1998 World Cup's web site in its
 /// published form, compressed or not.

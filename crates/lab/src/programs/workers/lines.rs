@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::clients::{self, Exchange};
-use super::{Job, JobLines, ListeningPlace, said};
-use crate::experiment::Settings;
+use super::job::{Job, JobLines, ListeningPlace};
+use super::said;
 use crate::host;
 use crate::programs::place::{Tier, Way};
+use crate::settings::Settings;
 use crate::workload::MeasuredProgram;
 
 /// Most threads of a generator, if there are cores for them.

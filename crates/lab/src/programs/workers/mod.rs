@@ -5,6 +5,7 @@
 //! processes are new in each measurement.
 
 mod clients;
+mod job;
 mod lines;
 mod said;
 
@@ -12,14 +13,14 @@ pub use clients::{NAME, ServerAddress, main};
 
 use std::cell::OnceCell;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::place::{Places, Shape, Tier, Way, succeed};
+use super::place::{Places, Shape, Way};
 use super::{Files, Lines, On, PATIENCE, ProgramsError, exchange_at_ports};
 use crate::samples::Side;
-use crate::workload::MeasuredProgram;
+pub(super) use job::Job;
+use job::ListeningPlace;
 
 /// Shared state of the measurements of a run.
 #[derive(Debug, Default)]
@@ -36,24 +37,6 @@ impl Stock {
         let files = Files::make(toehold)?;
         Ok(self.files.get_or_init(|| files))
     }
-}
-
-/// The parameters of a measurement.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
-    pub(super) service: MeasuredProgram,
-    pub(super) workers: u8,
-    pub(super) clients: u8,
-    pub(super) loops: u8,
-}
-
-/// Shell lines of a job, which use the variables of
-/// [`Places::command`](super::place::Places::command).
-struct JobLines {
-    back: Option<String>,
-    server: String,
-    client: String,
-    read: said::Reader,
 }
 
 /// The counts of a job's clients; the servers count nothing.
@@ -106,60 +89,6 @@ pub(super) fn measure(
 /// Whole seconds, for programs without fractions of seconds.
 fn whole_seconds(ms: u64) -> u32 {
     u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
-}
-
-/// The listening address of a measurement's servers, and their directory.
-struct ListeningPlace<'a> {
-    way: Way,
-    places: &'a Places<'a>,
-    files: &'a Files,
-}
-
-impl ListeningPlace<'_> {
-    /// A server's listening address in the common form: a port, or a path.
-    fn listen(&self, server: Tier) -> String {
-        match self.way {
-            Way::Unix => self.path(server),
-            _ => self.places.port_of(server).to_string(),
-        }
-    }
-
-    /// The address for clients.
-    fn reach(&self, server: Tier) -> String {
-        match self.way {
-            Way::Unix => self.path(server),
-            way => format!("{}:{}", way.address(), self.places.port_of(server)),
-        }
-    }
-
-    fn path(&self, server: Tier) -> String {
-        self.places.socket_of(server).display().to_string()
-    }
-
-    /// Writes a file for the servers and returns its path.
-    fn write(&self, name: &str, text: &str) -> Result<String, String> {
-        let path = self.files.path().join(name);
-        let written = std::fs::write(&path, text);
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(path.display().to_string())
-    }
-
-    /// Runs a shell line, which may use `$DIR`, once in a run.
-    fn make_once(&self, name: &str, what: &str, line: &str) -> Result<(), String> {
-        let made = self.files.path().join(format!("made.{name}"));
-        if made.exists() {
-            return Ok(());
-        }
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", line])
-            .env("DIR", self.files.path())
-            .env("PATH", super::find::path())
-            .current_dir(self.files.path())
-            .stdin(self.files.keeper().hold().unwrap_or_else(|_| Stdio::null()));
-        succeed(command, what).map_err(|error| error.to_string())?;
-        std::fs::write(made, "").map_err(|error| error.to_string())
-    }
 }
 
 #[cfg(test)]
