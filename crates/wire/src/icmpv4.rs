@@ -1,6 +1,7 @@
 //! Control messages of IPv4 (RFC 792).
 
-use crate::{Result, WireError, icmp};
+pub use crate::icmp::View;
+use crate::icmp::{self, Fields};
 
 /// Bytes before a message's data or the packet that it quotes.
 pub const HEADER_LEN: usize = icmp::HEADER_LEN;
@@ -33,12 +34,6 @@ pub mod unreachable {
     pub const PROHIBITED: u8 = 13;
 }
 
-/// A received message.
-#[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    bytes: &'a [u8],
-}
-
 /// An ICMPv4 message. In errors, `original` is the beginning of the packet that
 /// caused the error, see [`crate::quote::Quote::v4`].
 ///
@@ -48,8 +43,8 @@ pub struct View<'a> {
 /// let mut bytes = [0; 12];
 /// assert_eq!(message.emit(&mut bytes), 12);
 /// let view = View::new(&bytes)?;
-/// assert!(view.verify(0));
-/// assert_eq!(view.message(), message);
+/// assert!(view.verify(0, 0));
+/// assert_eq!(Message::parse(&view), message);
 /// # Ok::<(), toehold_wire::WireError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,72 +103,50 @@ pub enum Message<'a> {
     },
 }
 
-impl<'a> View<'a> {
-    /// Views the message at the start of `bytes`, which hold at least its
-    /// header.
-    ///
-    /// # Errors
-    ///
-    /// `Truncated` if the header is not complete.
-    pub fn new(bytes: &'a [u8]) -> Result<Self> {
-        if bytes.len() < HEADER_LEN {
-            Err(WireError::Truncated)
-        } else {
-            Ok(Self { bytes })
-        }
-    }
-
-    /// Returns whether the checksum is right. `rest` is the partial sum of the
-    /// message's bytes behind the given ones (see [`crate::checksum`]).
+impl<'a> Message<'a> {
+    /// Decodes the message of a view. Data and quoted packets end with the view's
+    /// bytes.
     #[must_use]
-    pub fn verify(&self, rest: u32) -> bool {
-        icmp::is_valid(self.bytes, 0, rest)
-    }
-
-    /// Decodes the message. Data and quoted packets end with the given bytes.
-    #[must_use]
-    pub fn message(&self) -> Message<'a> {
-        let Some((&[kind, code, _, _, a, b, c, d], body)) = self.bytes.split_first_chunk::<HEADER_LEN>()
-        else {
-            return Message::Other {
-                kind: u8::MAX,
-                code: 0,
-            };
-        };
-        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    pub fn parse(view: &View<'a>) -> Self {
+        let fields = view.fields();
+        let Fields {
+            kind,
+            code,
+            word,
+            body,
+        } = fields;
+        let (first, second) = fields.halves();
         match kind {
-            ECHO_REQUEST => Message::EchoRequest {
+            ECHO_REQUEST => Self::EchoRequest {
                 id: first,
                 seq: second,
                 data: body,
             },
-            ECHO_REPLY => Message::EchoReply {
+            ECHO_REPLY => Self::EchoReply {
                 id: first,
                 seq: second,
                 data: body,
             },
             //= RFC 1191 §4
-            DESTINATION_UNREACHABLE => Message::DestinationUnreachable {
+            DESTINATION_UNREACHABLE => Self::DestinationUnreachable {
                 code,
                 mtu: second,
                 original: body,
             },
-            TIME_EXCEEDED => Message::TimeExceeded { code, original: body },
-            PARAMETER_PROBLEM => Message::ParameterProblem {
-                pointer: a,
+            TIME_EXCEEDED => Self::TimeExceeded { code, original: body },
+            PARAMETER_PROBLEM => Self::ParameterProblem {
+                pointer: word[0],
                 code,
                 original: body,
             },
-            _ => Message::Other { kind, code },
+            _ => Self::Other { kind, code },
         }
     }
-}
 
-impl Message<'_> {
     /// Length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        HEADER_LEN + self.parts().3.len()
+        self.fields().len()
     }
 
     /// Returns `false`: a message is never empty.
@@ -182,21 +155,20 @@ impl Message<'_> {
         false
     }
 
-    /// Returns type, code, the type's own word, and body.
-    fn parts(&self) -> (u8, u8, [u8; 4], &[u8]) {
+    fn fields(&self) -> Fields<'a> {
         match *self {
-            Self::EchoRequest { id, seq, data } => (ECHO_REQUEST, 0, icmp::echo_word(id, seq), data),
-            Self::EchoReply { id, seq, data } => (ECHO_REPLY, 0, icmp::echo_word(id, seq), data),
+            Self::EchoRequest { id, seq, data } => Fields::echo(ECHO_REQUEST, id, seq, data),
+            Self::EchoReply { id, seq, data } => Fields::echo(ECHO_REPLY, id, seq, data),
             Self::DestinationUnreachable { code, mtu, original } => {
-                (DESTINATION_UNREACHABLE, code, icmp::echo_word(0, mtu), original)
+                Fields::about(DESTINATION_UNREACHABLE, code, icmp::halves(0, mtu), original)
             }
-            Self::TimeExceeded { code, original } => (TIME_EXCEEDED, code, [0; 4], original),
+            Self::TimeExceeded { code, original } => Fields::about(TIME_EXCEEDED, code, [0; 4], original),
             Self::ParameterProblem {
                 pointer,
                 code,
                 original,
-            } => (PARAMETER_PROBLEM, code, [pointer, 0, 0, 0], original),
-            Self::Other { kind, code } => (kind, code, [0; 4], &[]),
+            } => Fields::about(PARAMETER_PROBLEM, code, [pointer, 0, 0, 0], original),
+            Self::Other { kind, code } => Fields::empty(kind, code),
         }
     }
 
@@ -206,10 +178,7 @@ impl Message<'_> {
     ///
     /// If the buffer is shorter than [`Message::len`].
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let (kind, code, word, body) = self.parts();
-        let len = icmp::emit(buffer, kind, code, word, body);
-        set_checksum(&mut buffer[..len], 0);
-        len
+        self.fields().emit(0, buffer)
     }
 }
 
@@ -227,7 +196,7 @@ pub fn set_checksum(bytes: &mut [u8], rest: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum;
+    use crate::{WireError, checksum};
     use proptest::prelude::*;
 
     #[test]
@@ -235,9 +204,9 @@ mod tests {
         // From Linux's ping, with its checksum.
         let bytes = [0x08, 0x00, 0xf7, 0xfd, 0x00, 0x01, 0x00, 0x01];
         let view = View::new(&bytes).unwrap();
-        assert!(view.verify(0));
+        assert!(view.verify(0, 0));
         assert_eq!(
-            view.message(),
+            Message::parse(&view),
             Message::EchoRequest {
                 id: 1,
                 seq: 1,
@@ -256,7 +225,7 @@ mod tests {
             mtu: 1400,
             original: &[0x45],
         };
-        assert_eq!(View::new(&bytes).unwrap().message(), expected);
+        assert_eq!(Message::parse(&View::new(&bytes).unwrap()), expected);
     }
 
     fn message(data: &[u8], pick: u8, code: u8, a: u16, b: u16) -> Message<'_> {
@@ -287,11 +256,11 @@ mod tests {
             let mut bytes = vec![0; message.len()];
             prop_assert_eq!(message.emit(&mut bytes), bytes.len());
             let view = View::new(&bytes).unwrap();
-            prop_assert!(view.verify(0));
-            prop_assert_eq!(view.message(), message);
+            prop_assert!(view.verify(0, 0));
+            prop_assert_eq!(Message::parse(&view), message);
             // The checksum also holds if a part of the message lies elsewhere.
             let (head, tail) = bytes.split_at_mut(cut.min(message.len()));
-            prop_assert!(View::new(head).unwrap().verify(checksum::sum(tail)));
+            prop_assert!(View::new(head).unwrap().verify(0, checksum::sum(tail)));
             let before = [head[2], head[3]];
             set_checksum(head, checksum::sum(tail));
             prop_assert_eq!(before, [head[2], head[3]]);
@@ -300,8 +269,8 @@ mod tests {
         #[test]
         fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(view) = View::new(&bytes) {
-                let _ = view.verify(u32::MAX);
-                let message = view.message();
+                let _ = view.verify(0, u32::MAX);
+                let message = Message::parse(&view);
                 let mut again = [0; 40];
                 message.emit(&mut again);
             }

@@ -3,7 +3,9 @@
 
 use core::net::Ipv6Addr;
 
-use crate::{Result, WireError, checksum, icmp, protocol};
+pub use crate::icmp::View;
+use crate::icmp::{self, Fields};
+use crate::{checksum, protocol};
 
 /// Bytes before a message's data or the packet that it quotes.
 pub const HEADER_LEN: usize = icmp::HEADER_LEN;
@@ -43,12 +45,6 @@ pub mod problem {
     pub const UNRECOGNIZED_OPTION: u8 = 2;
 }
 
-/// A received message.
-#[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    bytes: &'a [u8],
-}
-
 /// An ICMPv6 message. In errors, `original` is the beginning of the packet that
 /// caused the error, see [`crate::quote::Quote::v6`].
 ///
@@ -61,7 +57,7 @@ pub struct View<'a> {
 /// assert_eq!(message.emit(src, dst, &mut bytes), 12);
 /// let view = View::new(&bytes)?;
 /// assert!(view.verify(pseudo_header(src, dst, 12), 0));
-/// assert_eq!(view.message(), message);
+/// assert_eq!(Message::parse(&view), message);
 /// # Ok::<(), toehold_wire::WireError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -128,105 +124,69 @@ pub enum Message<'a> {
     },
 }
 
-impl<'a> View<'a> {
-    /// Views the message at the start of `bytes`, which hold at least its
-    /// header.
-    ///
-    /// # Errors
-    ///
-    /// `Truncated` if the header is not complete.
-    pub fn new(bytes: &'a [u8]) -> Result<Self> {
-        if bytes.len() < HEADER_LEN {
-            Err(WireError::Truncated)
-        } else {
-            Ok(Self { bytes })
-        }
-    }
-
-    /// Returns whether the checksum is right, given two partial sums (see
-    /// [`crate::checksum`]): of the pseudo-header, and of the message's bytes
-    /// behind the given ones.
+impl<'a> Message<'a> {
+    /// Decodes the message of a view. Data and quoted packets end with the view's
+    /// bytes.
     #[must_use]
-    pub fn verify(&self, pseudo_header: u32, rest: u32) -> bool {
-        icmp::is_valid(self.bytes, pseudo_header, rest)
-    }
-
-    /// All given bytes of the message.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    /// Decodes the message. Data and quoted packets end with the given bytes.
-    #[must_use]
-    pub fn message(&self) -> Message<'a> {
-        let Some((&[kind, code, _, _, a, b, c, d], body)) = self.bytes.split_first_chunk::<HEADER_LEN>()
-        else {
-            return Message::Other {
-                kind: u8::MAX,
-                code: 0,
-            };
-        };
-        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        let word = u32::from_be_bytes([a, b, c, d]);
+    pub fn parse(view: &View<'a>) -> Self {
+        let fields = view.fields();
+        let Fields {
+            kind,
+            code,
+            word,
+            body,
+        } = fields;
+        let (id, seq) = fields.halves();
         match kind {
-            ECHO_REQUEST => Message::EchoRequest {
-                id: first,
-                seq: second,
-                data: body,
-            },
-            ECHO_REPLY => Message::EchoReply {
-                id: first,
-                seq: second,
-                data: body,
-            },
-            DESTINATION_UNREACHABLE => Message::DestinationUnreachable { code, original: body },
-            PACKET_TOO_BIG => Message::PacketTooBig {
-                mtu: word,
+            ECHO_REQUEST => Self::EchoRequest { id, seq, data: body },
+            ECHO_REPLY => Self::EchoReply { id, seq, data: body },
+            DESTINATION_UNREACHABLE => Self::DestinationUnreachable { code, original: body },
+            PACKET_TOO_BIG => Self::PacketTooBig {
+                mtu: u32::from_be_bytes(word),
                 original: body,
             },
-            TIME_EXCEEDED => Message::TimeExceeded { code, original: body },
-            PARAMETER_PROBLEM => Message::ParameterProblem {
+            TIME_EXCEEDED => Self::TimeExceeded { code, original: body },
+            PARAMETER_PROBLEM => Self::ParameterProblem {
                 code,
-                pointer: word,
+                pointer: u32::from_be_bytes(word),
                 original: body,
             },
-            crate::ndisc::FIRST_TYPE..=crate::ndisc::LAST_TYPE => Message::NeighborDiscovery,
-            _ => Message::Other { kind, code },
+            crate::ndisc::FIRST_TYPE..=crate::ndisc::LAST_TYPE => Self::NeighborDiscovery,
+            _ => Self::Other { kind, code },
         }
     }
-}
 
-impl Message<'_> {
     /// Length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parts().map_or(0, |(.., body)| HEADER_LEN + body.len())
+        self.fields().map_or(0, |fields| fields.len())
     }
 
     /// Returns whether [`Message::emit`] writes nothing: true for
     /// [`Message::NeighborDiscovery`] only.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts().is_none()
+        self.fields().is_none()
     }
 
-    /// Returns type, code, the type's own word, and body.
-    fn parts(&self) -> Option<(u8, u8, [u8; 4], &[u8])> {
+    fn fields(&self) -> Option<Fields<'a>> {
         Some(match *self {
-            Self::EchoRequest { id, seq, data } => (ECHO_REQUEST, 0, icmp::echo_word(id, seq), data),
-            Self::EchoReply { id, seq, data } => (ECHO_REPLY, 0, icmp::echo_word(id, seq), data),
+            Self::EchoRequest { id, seq, data } => Fields::echo(ECHO_REQUEST, id, seq, data),
+            Self::EchoReply { id, seq, data } => Fields::echo(ECHO_REPLY, id, seq, data),
             Self::DestinationUnreachable { code, original } => {
-                (DESTINATION_UNREACHABLE, code, [0; 4], original)
+                Fields::about(DESTINATION_UNREACHABLE, code, [0; 4], original)
             }
-            Self::PacketTooBig { mtu, original } => (PACKET_TOO_BIG, 0, mtu.to_be_bytes(), original),
-            Self::TimeExceeded { code, original } => (TIME_EXCEEDED, code, [0; 4], original),
+            Self::PacketTooBig { mtu, original } => {
+                Fields::about(PACKET_TOO_BIG, 0, mtu.to_be_bytes(), original)
+            }
+            Self::TimeExceeded { code, original } => Fields::about(TIME_EXCEEDED, code, [0; 4], original),
             Self::ParameterProblem {
                 code,
                 pointer,
                 original,
-            } => (PARAMETER_PROBLEM, code, pointer.to_be_bytes(), original),
+            } => Fields::about(PARAMETER_PROBLEM, code, pointer.to_be_bytes(), original),
             Self::NeighborDiscovery => return None,
-            Self::Other { kind, code } => (kind, code, [0; 4], &[]),
+            Self::Other { kind, code } => Fields::empty(kind, code),
         })
     }
 
@@ -237,12 +197,10 @@ impl Message<'_> {
     ///
     /// If the buffer is shorter than [`Message::len`].
     pub fn emit(&self, src: Ipv6Addr, dst: Ipv6Addr, buffer: &mut [u8]) -> usize {
-        let Some((kind, code, word, body)) = self.parts() else {
+        let Some(fields) = self.fields() else {
             return 0;
         };
-        let len = icmp::emit(buffer, kind, code, word, body);
-        set_checksum(&mut buffer[..len], pseudo_header(src, dst, len), 0);
-        len
+        fields.emit(pseudo_header(src, dst, fields.len()), buffer)
     }
 }
 
@@ -297,7 +255,7 @@ mod tests {
     fn neighbour_discovery_has_its_own_variant() {
         for kind in 133..=137 {
             assert_eq!(
-                View::new(&[kind, 0, 0, 0, 0, 0, 0, 0]).unwrap().message(),
+                Message::parse(&View::new(&[kind, 0, 0, 0, 0, 0, 0, 0]).unwrap()),
                 Message::NeighborDiscovery
             );
         }
@@ -343,7 +301,7 @@ mod tests {
             let pseudo = pseudo_header(SRC, DST, bytes.len());
             let view = View::new(&bytes).unwrap();
             prop_assert!(view.verify(pseudo, 0));
-            prop_assert_eq!(view.message(), message);
+            prop_assert_eq!(Message::parse(&view), message);
             // The checksum also holds if a part of the message lies elsewhere.
             let (head, tail) = bytes.split_at_mut(cut.min(message.len()));
             prop_assert!(View::new(head).unwrap().verify(pseudo, checksum::sum(tail)));
@@ -356,7 +314,7 @@ mod tests {
         fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(view) = View::new(&bytes) {
                 let _ = view.verify(u32::MAX, u32::MAX);
-                let message = view.message();
+                let message = Message::parse(&view);
                 let mut again = [0; 40];
                 message.emit(SRC, DST, &mut again);
             }

@@ -9,7 +9,8 @@
 //!
 //! Each format has one entry point: [`ethernet::Frame::new`], [`arp::Packet::parse`],
 //! [`ipv4::View::new`], [`ipv6::View::new`] and [`ipv6::walk`],
-//! [`icmpv4::View::new`], [`icmpv6::View::new`], [`ndisc::Message::parse`],
+//! [`icmp::View::new`], [`icmpv4::Message::parse`], [`icmpv6::Message::parse`],
+//! [`ndisc::Message::parse`],
 //! [`quote::Quote::v4`] and [`quote::Quote::v6`], [`udp::View::new`],
 //! [`tcp::View::new`] and [`tcp::Options::parse`], [`rmpp::Packet::parse`].
 //!
@@ -66,7 +67,7 @@ pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
-mod icmp;
+pub mod icmp;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;

@@ -47,7 +47,7 @@ impl Ip {
         let Ok(message) = icmpv4::View::new(&self.scratch[start..end]) else {
             return dropped(&mut counters.drop_malformed);
         };
-        if !message.verify(0) {
+        if !message.verify(0, 0) {
             return dropped(&mut counters.drop_checksum);
         }
         //= RFC 1122 §3.2.2.6
@@ -55,13 +55,16 @@ impl Ip {
         if !to_own {
             return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
         }
-        if !matches!(message.message(), icmpv4::Message::EchoRequest { .. }) {
+        if !matches!(
+            icmpv4::Message::parse(&message),
+            icmpv4::Message::EchoRequest { .. }
+        ) {
             let origin = IcmpOrigin {
                 from: addresses::from_v4(view.src()),
                 kind: self.scratch[start],
                 code: self.scratch[start + 1],
             };
-            return self.error_v4(&message.message(), origin, counters);
+            return self.error_v4(&icmpv4::Message::parse(&message), origin, counters);
         }
         if self.beside_kernel {
             return self.elsewhere(counters, |counters| &mut counters.drop_icmp);
@@ -104,7 +107,7 @@ impl Ip {
         let ingress = match message {
             Err(_) => dropped(&mut counters.drop_malformed),
             Ok(message) if !message.verify(pseudo_header, 0) => dropped(&mut counters.drop_checksum),
-            Ok(message) => match message.message() {
+            Ok(message) => match icmpv6::Message::parse(&message) {
                 icmpv6::Message::NeighborDiscovery => {
                     //= RFC 6980 §5
                     // No extension header may stand between the IP header and the message, least of

@@ -95,9 +95,11 @@ fn sender_of_uncuttable_packet_is_told_mtu() {
             let ends = ipv4::View::quoted(sent).map(|sent| (sent.dst(), sent.src()));
             assert_eq!(ends, Ok((view.src(), view.dst())));
             let error = icmpv4::View::new(view.payload()).unwrap();
-            assert!(error.verify(0));
-            let icmpv4::Message::DestinationUnreachable { code, mtu, original } = error.message() else {
-                panic!("{:?}", error.message());
+            assert!(error.verify(0, 0));
+            let icmpv4::Message::DestinationUnreachable { code, mtu, original } =
+                icmpv4::Message::parse(&error)
+            else {
+                panic!("{:?}", icmpv4::Message::parse(&error));
             };
             assert_eq!((code, mtu), (icmpv4::unreachable::FRAGMENTATION_NEEDED, 1500));
             assert!(original.len() >= 28 && sent.starts_with(original));
@@ -108,8 +110,8 @@ fn sender_of_uncuttable_packet_is_told_mtu() {
             let error = icmpv6::View::new(view.payload()).unwrap();
             let pseudo_header = icmpv6::pseudo_header(view.src(), view.dst(), view.payload().len());
             assert!(error.verify(pseudo_header, 0));
-            let icmpv6::Message::PacketTooBig { mtu, original } = error.message() else {
-                panic!("{:?}", error.message());
+            let icmpv6::Message::PacketTooBig { mtu, original } = icmpv6::Message::parse(&error) else {
+                panic!("{:?}", icmpv6::Message::parse(&error));
             };
             assert!(mtu == 1500 && original.len() >= 48 && sent.starts_with(original));
         }
