@@ -29,7 +29,7 @@ struct Link {
 
 /// Chains of ids, each with a cache of the id found last.
 #[derive(Debug)]
-pub(super) struct Chains {
+pub struct Chains {
     len: Table<u32>,
     heads: Table<Head>,
     links: Table<Link>,

@@ -42,8 +42,8 @@ impl Chosen {
     /// Bytes of a region that a strategy takes for ids below `capacity`.
     pub fn bytes_needed(strategy: DemuxStrategy, capacity: u32) -> usize {
         match strategy {
-            DemuxStrategy::Bsd => Bsd::bytes_needed(capacity),
-            DemuxStrategy::MoveToFront => MoveToFront::bytes_needed(capacity),
+            DemuxStrategy::Bsd => Bsd::bytes_needed(1, capacity),
+            DemuxStrategy::MoveToFront => MoveToFront::bytes_needed(1, capacity),
             DemuxStrategy::Sequent { chains } => Sequent::bytes_needed(chains, capacity),
             DemuxStrategy::HashedMoveToFront { chains } => HashedMoveToFront::bytes_needed(chains, capacity),
             DemuxStrategy::FlowTable => FlowTable::bytes_needed(capacity),
@@ -58,8 +58,10 @@ impl Chosen {
         secret: &[u8; 16],
     ) -> Result<Self, OutOfMemory> {
         Ok(match strategy {
-            DemuxStrategy::Bsd => Self::Bsd(Bsd::create(carver, capacity)?),
-            DemuxStrategy::MoveToFront => Self::MoveToFront(MoveToFront::create(carver, capacity)?),
+            DemuxStrategy::Bsd => Self::Bsd(Bsd::create(carver, 1, capacity, secret)?),
+            DemuxStrategy::MoveToFront => {
+                Self::MoveToFront(MoveToFront::create(carver, 1, capacity, secret)?)
+            }
             DemuxStrategy::Sequent { chains } => {
                 Self::Sequent(Sequent::create(carver, chains, capacity, secret)?)
             }

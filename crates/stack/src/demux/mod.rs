@@ -1,36 +1,33 @@
 //! Demultiplexing: finds the connection of a segment.
 //!
-//! Each strategy has a file of its own, behind [`Demux`]; [`Demultiplexer`] is the strategy chosen
-//! in the configuration. A strategy holds ids only. The tuples stay in the records that the ids
+//! Each strategy implements [`Demux`]: those of the demux paper in `chained`, the flow table in
+//! `flow_table`. [`Demultiplexer`] is the strategy chosen in the configuration. A strategy holds ids only. The tuples stay in the records that the ids
 //! stand for, and strategies read them through [`Tuples`]. Every strategy reports its work to an
 //! [`Observer`], so that strategies can be compared.
 
-mod bsd;
 mod bucket;
+mod chained;
 mod chains;
 mod choice;
 mod demultiplexer;
 mod flow_index;
 mod flow_table;
 mod generation;
-mod hashed_move_to_front;
-mod keyed_chains;
-mod move_to_front;
 mod observer;
-mod sequent;
 #[cfg(test)]
 mod tests;
 
-pub use bsd::Bsd;
+pub use chained::{
+    Bsd, CachedSearch, ChainChoice, ChainSearch, ChainedDemux, HashedChain, HashedMoveToFront, MoveToFront,
+    MovingSearch, OneChain, Sequent,
+};
+pub use chains::Chains;
 pub use choice::{DEFAULT_CHAINS, DemuxStrategy, MAX_CHAINS, NoStrategy};
 pub use demultiplexer::{Chosen, Demultiplexer};
 pub(crate) use flow_index::FlowIndex;
 pub use flow_index::MAX_FLOWS;
 pub use flow_table::FlowTable;
-pub use hashed_move_to_front::HashedMoveToFront;
-pub use move_to_front::MoveToFront;
 pub use observer::{Observer, Unobserved};
-pub use sequent::Sequent;
 
 use toehold_shm::{NONE, Plain, Slab, prefetch};
 
