@@ -42,7 +42,7 @@ impl Stack {
     ///
     /// `WouldBlock` if the queue is empty, `NotFound`.
     pub fn accept(&mut self, listener: ListenerId) -> Result<ConnectionId, SocketError> {
-        let index = self.tcp.resolve_listener(listener)?;
+        let index = self.tcp.listeners.resolve(listener)?;
         self.tcp.accept(index)
     }
 
@@ -52,7 +52,8 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn accept_queue_len(&self, listener: ListenerId) -> Result<u32, SocketError> {
-        Ok(self.tcp.accept_queue_len(self.tcp.resolve_listener(listener)?))
+        let index = self.tcp.listeners.resolve(listener)?;
+        Ok(self.tcp.listeners[index].accept_queue_len())
     }
 
     /// The oldest connection in a listener's accept queue: the one that [`Stack::accept`] takes.
@@ -61,7 +62,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn first_waiting(&self, listener: ListenerId) -> Result<Option<ConnectionId>, SocketError> {
-        Ok(self.tcp.first_waiting(self.tcp.resolve_listener(listener)?))
+        Ok(self.tcp.first_waiting(self.tcp.listeners.resolve(listener)?))
     }
 
     /// The address and port of a listener.
@@ -70,14 +71,14 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn listener_addr(&self, listener: ListenerId) -> Result<SocketAddr, SocketError> {
-        let index = self.tcp.resolve_listener(listener)?;
-        let (address, port) = self.tcp.listener_address(index);
+        let index = self.tcp.listeners.resolve(listener)?;
+        let (address, port) = self.tcp.listeners[index].local_end();
         Ok(SocketAddr::new(address.into(), port))
     }
 
     /// The number of listeners of this stack for an address and port.
     pub fn listeners_at(&self, local: SocketAddr) -> usize {
-        self.tcp.listeners_at(local.ip().into(), local.port())
+        self.tcp.listeners.count_at(local.ip().into(), local.port())
     }
 
     /// Whether an address is one of this stack's own, or a loopback address.
@@ -91,8 +92,8 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn set_backlog(&mut self, listener: ListenerId, backlog: u32) -> Result<(), SocketError> {
-        let index = self.tcp.resolve_listener(listener)?;
-        self.tcp.set_backlog(index, backlog);
+        let index = self.tcp.listeners.resolve(listener)?;
+        self.tcp.listeners[index].set_backlog(backlog);
         Ok(())
     }
 
@@ -106,8 +107,8 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn prefer_listener(&mut self, listener: ListenerId, preferred: bool) -> Result<(), SocketError> {
-        let index = self.tcp.resolve_listener(listener)?;
-        self.tcp.prefer_listener(index, preferred);
+        let index = self.tcp.listeners.resolve(listener)?;
+        self.tcp.listeners[index].prefer(preferred);
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn close_listener(&mut self, listener: ListenerId) -> Result<(), SocketError> {
-        let index = self.tcp.resolve_listener(listener)?;
+        let index = self.tcp.listeners.resolve(listener)?;
         self.tcp.close_listener(index);
         Ok(())
     }

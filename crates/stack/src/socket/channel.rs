@@ -14,7 +14,7 @@ impl Stack {
 
     /// The lengths of all accept queues.
     pub fn accept_lengths(&self) -> &AcceptLengths {
-        &self.tcp.accept_lengths
+        self.tcp.listeners.accept_lengths()
     }
 
     /// The channel of a connection, if it has one.

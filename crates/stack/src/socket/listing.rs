@@ -14,7 +14,7 @@ impl Stack {
         let tcp = &self.tcp;
         let held = tcp.pcbs.iter_live().filter(|(_, pcb)| !pcb.has(flag::RELEASED));
         let connections = held.map(|(index, _)| Event::Connection(tcp.connection_id(index)));
-        tcp.open_listeners().map(Event::Listener).chain(connections)
+        tcp.listeners.open().map(Event::Listener).chain(connections)
     }
 
     /// Whether a connection, possibly in TIME-WAIT, prevents a socket from binding to an address
@@ -41,6 +41,7 @@ impl Stack {
     ///
     /// `NotFound`.
     pub fn backlog(&self, listener: ListenerId) -> Result<u32, SocketError> {
-        Ok(self.tcp.backlog(self.tcp.resolve_listener(listener)?))
+        let index = self.tcp.listeners.resolve(listener)?;
+        Ok(self.tcp.listeners[index].backlog())
     }
 }

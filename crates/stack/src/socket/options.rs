@@ -447,11 +447,11 @@ impl Stack {
     ///
     /// `InvalidInput`, `NotFound`.
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> Result<(), SocketError> {
-        let index = self.tcp.resolve_listener(id)?;
+        let index = self.tcp.listeners.resolve(id)?;
         match option {
-            SocketOption::FastOpen(limit) => self.tcp.set_fast_open(index, limit),
+            SocketOption::FastOpen(limit) => self.tcp.listeners[index].set_fast_open(limit),
             SocketOption::DeferAccept(seconds) => self.tcp.set_deferral(index, seconds),
-            _ => self.tcp.listener_settings(index).apply(option)?,
+            _ => self.tcp.listeners[index].settings_mut().apply(option)?,
         }
         Ok(())
     }

@@ -7,12 +7,9 @@ use super::fast_open::Pending;
 use super::listener::{Listener, Scope};
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
-use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, family, setting};
+use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, setting};
 use crate::time::Instant;
-use crate::tuple::{Address, FourTuple};
-
-/// Buckets of listeners by port.
-pub(super) const LISTENER_BUCKETS: usize = 256;
+use crate::tuple::Address;
 
 impl Tcp {
     /// Opens a listener.
@@ -34,20 +31,15 @@ impl Tcp {
             port
         };
         let shares = settings.has(setting::REUSE_PORT);
-        let conflicts = |l: &Listener| l.conflicts(&scope, port) && !(shares && l.may_share());
-        if self.listeners.iter().any(conflicts) {
+        if self.listeners.conflict(&scope, port, shares) {
             return Err(SocketError::AddressInUse);
         }
         let generation = self.next_generation();
-        let Some(index) = self
-            .listeners
-            .iter()
-            .position(|l| !l.is_open() && l.on_events == 0)
-        else {
+        let Some(index) = self.listeners.free_slot() else {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
         };
-        self.touch_listener(index as u32);
+        self.touch_listener(index);
         self.listeners[index] = Listener {
             address,
             port,
@@ -65,58 +57,24 @@ impl Tcp {
             bucket_next: 0,
             settings,
         };
-        let index = index as u32;
-        self.note_accept_length(index);
-        self.index_listener(index);
+        self.listeners.note_accept_length(index);
+        self.listeners.enter(index);
         Ok(ListenerId { index, generation })
     }
 
     fn free_listen_port(&mut self, scope: &Scope) -> Result<u16, SocketError> {
         let last = self.config.ephemeral_last;
         let first = self.config.ephemeral_first.min(last);
-        let start = self.random();
-        let count = u64::from(last - first) + 1;
-        (0..count)
-            .map(|i| first + ((start % count + i) % count) as u16)
-            .find(|&port| !self.listeners.iter().any(|l| l.conflicts(scope, port)))
+        let random = self.random();
+        self.listeners
+            .free_port(scope, (first, last), random)
             .ok_or(SocketError::AddressNotAvailable)
-    }
-
-    pub(crate) fn resolve_listener(&self, id: ListenerId) -> Result<u32, SocketError> {
-        match self.listeners.get(id.index as usize) {
-            Some(l) if l.is_open() && l.generation == id.generation => Ok(id.index),
-            _ => Err(SocketError::NotFound),
-        }
-    }
-
-    /// The listener's address and port.
-    pub(crate) fn listener_address(&self, index: u32) -> (Address, u16) {
-        let listener = &self.listeners[index as usize];
-        (listener.address, listener.port)
-    }
-
-    /// Changes the backlog, as a second `listen(2)` does.
-    pub(crate) fn set_backlog(&mut self, index: u32, backlog: u32) {
-        self.listeners[index as usize].backlog = backlog;
-    }
-
-    pub(crate) fn listener_settings(&mut self, index: u32) -> &mut Settings {
-        &mut self.listeners[index as usize].settings
-    }
-
-    /// The least hops left of segments for a listener.
-    pub(super) fn least_hops(&self, index: u32, tuple: &FourTuple) -> u8 {
-        self.listeners[index as usize].settings.tuning.least_hops[family(tuple.local.is_ipv4())]
-    }
-
-    pub(crate) fn prefer_listener(&mut self, index: u32, preferred: bool) {
-        self.listeners[index as usize].prefer(preferred);
     }
 
     /// Closes a listener.
     pub(crate) fn close_listener(&mut self, index: u32) {
-        self.unindex_listener(index);
-        self.listeners[index as usize].flags = 0;
+        self.listeners.leave(index);
+        self.listeners[index].flags = 0;
         self.scatter(index);
     }
 
@@ -145,8 +103,7 @@ impl Tcp {
             match self.heir_of(index, connection) {
                 Some(heir) => {
                     self.pcbs[connection].listener = heir;
-                    let half_open = &mut self.listeners[heir as usize].half_open;
-                    *half_open = half_open.wrapping_add(1);
+                    self.listeners[heir].begin_handshake();
                 }
                 None => self.abort(connection),
             }
@@ -156,11 +113,8 @@ impl Tcp {
 
     /// The listener that takes over a connection of a closed listener.
     fn heir_of(&self, closed: u32, connection: u32) -> Option<u32> {
-        let listener = &self.listeners[closed as usize];
         let tuple = &self.pcbs[connection].tuple;
-        listener
-            .may_share()
-            .then(|| self.one_that_shares(listener, tuple))?
+        self.listeners.heir_of(closed, tuple, &self.keys)
     }
 
     fn pass_on_accepted(&mut self, heir: u32, connection: u32) {
@@ -171,105 +125,10 @@ impl Tcp {
         self.enqueue_accepted(heir, connection);
     }
 
-    /// The listener for a tuple's local end. An exact match comes before one for the family, and
-    /// that before one for both families.
-    pub(super) fn find_listener(&self, tuple: &FourTuple) -> Option<u32> {
-        let (address, port) = (tuple.local, tuple.local_port);
-        let found = self
-            .listeners_on(port)
-            .filter(|&index| self.listeners[index as usize].takes(address, port))
-            .min_by_key(|&index| {
-                let own = self.listeners[index as usize].address;
-                (own != address, own == Address::UNSPECIFIED)
-            })?;
-        let first = &self.listeners[found as usize];
-        match first.may_share() {
-            true => self.one_that_shares(first, tuple).or(Some(found)),
-            false => Some(found),
-        }
-    }
-
-    /// Chooses a listener among those that share an address and port, or among the preferred ones
-    /// if there are any. The choice is the same for every segment of a handshake, as long as no
-    /// listener comes or goes.
-    #[cold]
-    fn one_that_shares(&self, one: &Listener, tuple: &FourTuple) -> Option<u32> {
-        let sharing = |preferred: bool| {
-            self.listeners_on(one.port).filter(move |&index| {
-                let listener = &self.listeners[index as usize];
-                listener.is_open()
-                    && (listener.address, listener.port) == (one.address, one.port)
-                    && listener.may_share()
-                    && (!preferred || listener.is_preferred())
-            })
-        };
-        let preferred = sharing(true).next().is_some();
-        let chosen = self.keys.listener_of(tuple, sharing(preferred).count());
-        sharing(preferred).nth(chosen)
-    }
-
-    /// The number of listeners for an address and port.
-    pub(crate) fn listeners_at(&self, address: Address, port: u16) -> usize {
-        self.listeners_on(port)
-            .filter(|&index| self.listeners[index as usize].takes(address, port))
-            .count()
-    }
-
-    /// Indices of the listeners whose port falls into the same bucket.
-    fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> + '_ {
-        let first = self.listener_buckets[bucket_of(port)].checked_sub(1);
-        let next = |&i: &u32| self.listeners[i as usize].bucket_next.checked_sub(1);
-        // Another process may have damaged the memory, so that the chain has a cycle.
-        std::iter::successors(first, next).take(self.listeners.len())
-    }
-
-    pub(super) fn index_listener(&mut self, index: u32) {
-        let bucket = &mut self.listener_buckets[bucket_of(self.listeners[index as usize].port)];
-        self.listeners[index as usize].bucket_next = std::mem::replace(bucket, index + 1);
-    }
-
-    fn unindex_listener(&mut self, index: u32) {
-        let listener = self.listeners[index as usize];
-        let bucket = bucket_of(listener.port);
-        if self.listener_buckets[bucket] == index + 1 {
-            self.listener_buckets[bucket] = listener.bucket_next;
-            return;
-        }
-        let previous = self
-            .listeners_on(listener.port)
-            .find(|&i| self.listeners[i as usize].bucket_next == index + 1);
-        if let Some(previous) = previous {
-            self.listeners[previous as usize].bucket_next = listener.bucket_next;
-        }
-    }
-
-    pub(super) fn port_has_listener(&self, tuple: &FourTuple) -> bool {
-        self.find_listener(tuple).is_some()
-    }
-
-    /// The number of connections in the accept queue.
-    pub(crate) fn accept_queue_len(&self, index: u32) -> u32 {
-        self.listeners[index as usize].queue_len
-    }
-
     /// The oldest connection in the accept queue.
     pub(crate) fn first_waiting(&self, index: u32) -> Option<ConnectionId> {
-        let first = self.listeners[index as usize].queue_head;
+        let first = self.listeners[index].queue_head;
         (first != NONE).then(|| self.connection_id(first))
-    }
-
-    pub(crate) fn backlog(&self, index: u32) -> u32 {
-        self.listeners[index as usize].backlog
-    }
-
-    /// Every open listener.
-    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = ListenerId> {
-        let listeners = self.listeners.iter().zip(0..);
-        let open = listeners.filter(|(listener, _)| listener.is_open());
-        open.map(|(listener, index)| ListenerId {
-            index,
-            generation: listener.generation,
-        })
     }
 
     /// Takes the oldest connection from the accept queue.
@@ -279,12 +138,12 @@ impl Tcp {
     }
 
     fn pop_accepted(&mut self, index: u32) -> Option<u32> {
-        let connection = self.listeners[index as usize].queue_head;
+        let connection = self.listeners[index].queue_head;
         if connection == NONE {
             return None;
         }
         self.touch(connection);
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.listeners[index];
         let pcb = &mut self.pcbs[connection];
         listener.queue_head = std::mem::replace(&mut pcb.accept_next, NONE);
         if listener.queue_head == NONE {
@@ -295,7 +154,7 @@ impl Tcp {
             pcb.listener = NONE;
         }
         pcb.clear(flag::IN_ACCEPT_QUEUE | flag::RELEASED);
-        self.note_accept_length(index);
+        self.listeners.note_accept_length(index);
         Some(connection)
     }
 
@@ -331,7 +190,7 @@ impl Tcp {
         if segment.has(Flags::FIN) {
             return;
         }
-        let state = &self.listeners[listener as usize];
+        let state = &self.listeners[listener];
         if state.is_full() {
             cx.counters.tcp_listen_overflows += 1;
             return;
@@ -361,8 +220,7 @@ impl Tcp {
         pcb.set(flag::SYN_PENDING);
         pcb.waiting_since = cx.now;
         if let Some(index) = self.adopt(cx, pcb) {
-            let half_open = &mut self.listeners[listener as usize].half_open;
-            *half_open = half_open.wrapping_add(1);
+            self.listeners[listener].begin_handshake();
             self.mark_ready(index);
             if segment.options.fast_open.is_some() || !segment.payload.is_empty() {
                 self.fast_open_input(cx, listener, index, segment);
@@ -378,7 +236,7 @@ impl Tcp {
         segment: &Segment<'_>,
         options: &Options,
     ) -> Pcb {
-        let settings = self.listeners[listener as usize].settings;
+        let settings = self.listeners[listener].settings;
         let mut pcb = self.new_pcb(cx.now, segment.tuple, &settings);
         pcb.set_state(State::SynReceived);
         pcb.set(flag::PASSIVE | flag::RELEASED);
@@ -401,7 +259,7 @@ impl Tcp {
     fn adopt(&mut self, cx: &mut Context<'_>, pcb: Pcb) -> Option<u32> {
         let settings = match pcb.listener {
             NONE => None,
-            listener => Some(self.listeners[listener as usize].settings),
+            listener => Some(self.listeners[listener].settings),
         };
         let Some(index) = self.pcbs.insert(pcb) else {
             cx.counters.context_memory_out += 1;
@@ -453,7 +311,7 @@ impl Tcp {
         }
         let pcb = &mut self.pcbs[index];
         let listener = pcb.listener;
-        if listener != NONE && self.listeners[listener as usize].is_full() {
+        if listener != NONE && self.listeners[listener].is_full() {
             // The peer considers the connection established. It retransmits its data, or this side
             // its SYN-ACK, until there is room.
             cx.counters.tcp_listen_overflows += 1;
@@ -471,8 +329,7 @@ impl Tcp {
             let mut pcb = self.pcbs[index];
             self.settle_segment_size(&mut pcb);
             self.pcbs[index] = pcb;
-            let half_open = &mut self.listeners[listener as usize].half_open;
-            *half_open = half_open.wrapping_sub(1);
+            self.listeners[listener].complete_handshake();
             self.enqueue_accepted(listener, index);
             cx.counters.tcp_passive_opens += 1;
         }
@@ -499,19 +356,19 @@ impl Tcp {
             NONE => 0,
             // It is accepted already, or its peer returned a valid cookie.
             _ if pcb.is_fast_open() || pcb.syn_count == 0 => 0,
-            listener => self.listeners[listener as usize].deferral,
+            listener => self.listeners[listener].deferral,
         }
     }
 
     /// Defers the listener's new connections for this many seconds, rounded to timeouts.
     pub(crate) fn set_deferral(&mut self, listener: u32, seconds: u32) {
-        self.listeners[listener as usize].deferral = self.rto_bounds.timeouts_within(seconds);
+        self.listeners[listener].deferral = self.rto_bounds.timeouts_within(seconds);
     }
 
     pub(super) fn enqueue_accepted(&mut self, listener: u32, index: u32) {
         self.pcbs[index].set(flag::IN_ACCEPT_QUEUE);
         self.pcbs[index].accept_next = NONE;
-        let state = &mut self.listeners[listener as usize];
+        let state = &mut self.listeners[listener];
         state.queue_len = state.queue_len.wrapping_add(1);
         let tail = std::mem::replace(&mut state.queue_tail, index);
         if tail == NONE {
@@ -519,20 +376,8 @@ impl Tcp {
         } else {
             self.pcbs[tail].accept_next = index;
         }
-        self.note_accept_length(listener);
+        self.listeners.note_accept_length(listener);
         self.mark_listener_event(listener);
-    }
-
-    /// Lets calls without the stack see how many connections wait.
-    pub(super) fn note_accept_length(&self, index: u32) {
-        let len = self.listeners[index as usize].queue_len;
-        self.accept_lengths.set(index, len);
-    }
-
-    /// Counts the end of a half-open connection before it was established.
-    pub(super) fn forget_half_open(&mut self, listener: u32) {
-        let state = &mut self.listeners[listener as usize];
-        state.half_open = state.half_open.saturating_sub(1);
     }
 
     /// Handles an acknowledgement without a connection, which may return a SYN cookie.
@@ -548,7 +393,7 @@ impl Tcp {
             cx.counters.tcp_syn_cookies_failed += 1;
             return false;
         };
-        if self.listeners[listener as usize].is_full() {
+        if self.listeners[listener].is_full() {
             cx.counters.tcp_listen_overflows += 1;
             return true;
         }
@@ -563,8 +408,7 @@ impl Tcp {
         if let Some(index) = self.adopt(cx, pcb) {
             cx.counters.tcp_syn_cookies_accepted += 1;
             self.pcbs[index].waiting_since = Instant::NEVER;
-            let half_open = &mut self.listeners[listener as usize].half_open;
-            *half_open = half_open.wrapping_add(1);
+            self.listeners[listener].begin_handshake();
             self.pcbs[index].snd_una = segment.ack - 1;
             if self.refresh_path(cx, index) && self.handshake_completes(cx, index, segment) {
                 self.finish_cookie(cx, index, segment);
@@ -581,8 +425,4 @@ impl Tcp {
         self.mark_ready(index);
         self.rearm(index);
     }
-}
-
-fn bucket_of(port: u16) -> usize {
-    usize::from(port) % LISTENER_BUCKETS
 }

@@ -128,7 +128,7 @@ impl Tcp {
         }
         self.leave_flow(index);
         if half_open {
-            self.forget_half_open(listener);
+            self.listeners[listener].abandon_handshake();
         }
         if self.pcbs[index].is_fast_open() {
             self.end_fast_open(index);

@@ -47,6 +47,16 @@ impl Pending {
         self.count = self.count.wrapping_add(1);
     }
 
+    /// Counts the end of a pending connection.
+    fn end(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Sets the most pending connections; 0 turns Fast Open off.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.count == 0
     }
@@ -100,12 +110,6 @@ impl Pcb {
 }
 
 impl Tcp {
-    /// Sets the bound of a listener's connections whose handshake is not done; 0 turns Fast Open
-    /// off.
-    pub(crate) fn set_fast_open(&mut self, listener: u32, limit: u32) {
-        self.listeners[listener as usize].fast_open.limit = limit;
-    }
-
     /// Handles a SYN with the option, which has made a half-open connection. A valid cookie opens
     /// it; otherwise the SYN-ACK carries a cookie.
     pub(super) fn fast_open_input(
@@ -115,8 +119,8 @@ impl Tcp {
         index: u32,
         segment: &Segment<'_>,
     ) {
-        let pending = self.listeners[listener as usize].fast_open;
-        let needs_none = self.listeners[listener as usize]
+        let pending = self.listeners[listener].fast_open;
+        let needs_none = self.listeners[listener]
             .settings
             .has(setting::FAST_OPEN_NO_COOKIE);
         let option = segment.options.fast_open;
@@ -155,7 +159,7 @@ impl Tcp {
         pcb.snd_una = pcb.snd_nxt;
         pcb.settings.set(setting::FAST_OPEN, true);
         self.pcbs[index] = pcb;
-        self.forget_half_open(listener);
+        self.listeners[listener].abandon_handshake();
         self.begin_fast_open(listener, index);
         self.enqueue_accepted(listener, index);
         cx.counters.tcp_fast_opens += 1;
@@ -216,14 +220,14 @@ impl Tcp {
     pub(super) fn note_fast_open_reset(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.is_fast_open() && pcb.listener != NONE {
-            self.listeners[pcb.listener as usize].fast_open.note_reset(now);
+            self.listeners[pcb.listener].fast_open.note_reset(now);
         }
     }
 
     /// Counts a connection as pending at a listener.
     pub(super) fn begin_fast_open(&mut self, listener: u32, index: u32) {
         self.pcbs[index].listener = listener;
-        self.listeners[listener as usize].fast_open.begin();
+        self.listeners[listener].fast_open.begin();
     }
 
     /// Ends the pending state of a connection: its handshake is done, or it has ended.
@@ -235,8 +239,7 @@ impl Tcp {
             pcb.listener = NONE;
         }
         if listener != NONE {
-            let pending = &mut self.listeners[listener as usize].fast_open;
-            pending.count = pending.count.saturating_sub(1);
+            self.listeners[listener].fast_open.end();
         }
     }
 

@@ -68,8 +68,8 @@ impl Tcp {
             // The segment's shard also receives it, or its sender uses the wrong shard. An answer
             // would end a connection of another shard.
             cx.counters.drop_other_shard += 1;
-        } else if let Some(listener) = self.find_listener(&segment.tuple) {
-            if segment.hops < self.least_hops(listener, &segment.tuple) {
+        } else if let Some(listener) = self.listeners.find(&segment.tuple, &self.keys) {
+            if segment.hops < self.listeners[listener].least_hops(&segment.tuple) {
                 cx.counters.tcp_too_few_hops += 1;
                 return true;
             }
@@ -210,7 +210,7 @@ impl Tcp {
         };
         if segment.has(Flags::SYN) && !segment.has(Flags::ACK) && newer {
             //= RFC 6191 §2 (a new SYN may reuse the record if its timestamp or sequence number is beyond the old ones)
-            let listener = self.find_listener(&segment.tuple);
+            let listener = self.listeners.find(&segment.tuple, &self.keys);
             if listener.is_some() || self.is_beside_kernel(cx, segment) {
                 self.end_time_wait(number);
                 cx.counters.tcp_time_wait_reused += 1;

@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::fast_open::Pending;
 use super::{Pcb, State};
-use crate::socket::{Settings, setting};
-use crate::tuple::Address;
+use crate::socket::{Settings, family, setting};
+use crate::tuple::{Address, FourTuple};
 
 /// A listener. All zeroes: a free slot.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -51,7 +51,8 @@ impl Listener {
         self.flags & Self::PREFERRED != 0
     }
 
-    pub(super) fn prefer(&mut self, preferred: bool) {
+    /// Makes the listener one of the preferred among those that share its address and port.
+    pub(crate) fn prefer(&mut self, preferred: bool) {
         match preferred {
             true => self.flags |= Self::PREFERRED,
             false => self.flags &= !Self::PREFERRED,
@@ -69,11 +70,61 @@ impl Listener {
     /// Counts a block that refers to this listener, if it is pending.
     pub(super) fn count(&mut self, pcb: &Pcb) {
         if pcb.state() == State::SynReceived {
-            self.half_open = self.half_open.wrapping_add(1);
+            self.begin_handshake();
         }
         if pcb.is_fast_open() {
             self.fast_open.begin();
         }
+    }
+
+    /// Counts a connection that enters SYN-RECEIVED.
+    pub(super) fn begin_handshake(&mut self) {
+        self.half_open = self.half_open.wrapping_add(1);
+    }
+
+    /// Counts a half-open connection that becomes established.
+    pub(super) fn complete_handshake(&mut self) {
+        self.half_open = self.half_open.wrapping_sub(1);
+    }
+
+    /// Counts the end of a half-open connection before it was established.
+    pub(super) fn abandon_handshake(&mut self) {
+        self.half_open = self.half_open.saturating_sub(1);
+    }
+
+    /// The program's options of the listener.
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// The local end: an address, which may be a wildcard, and a port.
+    pub(crate) fn local_end(&self) -> (Address, u16) {
+        (self.address, self.port)
+    }
+
+    /// One less than the most connections in the accept queue.
+    pub(crate) fn backlog(&self) -> u32 {
+        self.backlog
+    }
+
+    /// Changes the backlog, as a second `listen(2)` does.
+    pub(crate) fn set_backlog(&mut self, backlog: u32) {
+        self.backlog = backlog;
+    }
+
+    /// The number of connections in the accept queue.
+    pub(crate) fn accept_queue_len(&self) -> u32 {
+        self.queue_len
+    }
+
+    /// The least hops left of segments from a tuple's remote end.
+    pub(super) fn least_hops(&self, tuple: &FourTuple) -> u8 {
+        self.settings.tuning.least_hops[family(tuple.local.is_ipv4())]
+    }
+
+    /// Sets the bound of connections whose handshake is not done; 0 turns Fast Open off.
+    pub(crate) fn set_fast_open(&mut self, limit: u32) {
+        self.fast_open.set_limit(limit);
     }
 
     /// Whether any connection waits in the accept queue, or is pending.

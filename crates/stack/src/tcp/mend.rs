@@ -16,7 +16,7 @@ use toehold_wire::tcp::Seq;
 use super::pcb::Pcb;
 use super::{State, Tcp, flag};
 use crate::Stack;
-use crate::socket::{Change, Event, ListenerId, SocketError, setting};
+use crate::socket::{Change, Event, SocketError, setting};
 use crate::time::Instant;
 
 /// Set in the suspect's word for a listener. The bits above it name the process that is changing
@@ -120,18 +120,9 @@ impl Tcp {
         self.mend_listeners();
         Ok(match (wreck, listener) {
             (Some(index), _) => Some(Event::Connection(self.connection_id(index))),
-            (None, Some(index)) => self.being_made(index),
+            (None, Some(index)) => self.listeners.event_of(index),
             (None, None) => None,
         })
-    }
-
-    fn being_made(&self, index: u32) -> Option<Event> {
-        let listener = self
-            .listeners
-            .get(index as usize)
-            .filter(|listener| listener.is_open())?;
-        let generation = listener.generation;
-        Some(Event::Listener(ListenerId { index, generation }))
     }
 
     /// Drops blocks that have no owner and were only waiting to be freed.
@@ -286,18 +277,11 @@ impl Tcp {
 
     /// Rebuilds every listener's accept queue, in the order of arrival.
     fn mend_listeners(&mut self) {
-        self.listener_buckets.fill(0);
-        for index in 0..self.listeners.len() as u32 {
-            self.listeners[index as usize].forget();
-            self.note_accept_length(index);
-            if self.listeners[index as usize].is_open() {
-                self.index_listener(index);
-            }
-        }
+        self.listeners.mend();
         let mut waiting: Vec<(u32, u32)> = Vec::new();
         for index in self.live() {
             let pcb = &self.pcbs[index];
-            let Some(listener) = self.listeners.get_mut(pcb.listener as usize) else {
+            let Some(listener) = self.listeners.get_mut(pcb.listener) else {
                 continue;
             };
             if pcb.has(flag::IN_ACCEPT_QUEUE) {
@@ -309,10 +293,10 @@ impl Tcp {
         for (_, index) in waiting {
             self.enqueue_accepted(self.pcbs[index].listener, index);
         }
-        for index in 0..self.listeners.len() as u32 {
-            match self.listeners[index as usize].is_open() {
+        for index in 0..self.listeners.capacity() {
+            match self.listeners[index].is_open() {
                 true => self.mark_listener_event(index),
-                false if self.listeners[index as usize].has_connections() => self.scatter(index),
+                false if self.listeners[index].has_connections() => self.scatter(index),
                 false => {}
             }
         }

@@ -25,6 +25,7 @@ mod fast_open_client;
 mod growth;
 mod input;
 mod listener;
+mod listeners;
 mod loopback;
 mod measure;
 mod memory;
@@ -72,7 +73,7 @@ use self::cold::Cold;
 use self::deferred_free::DeferredFree;
 use self::delayed_ack::DelayedAcks;
 use self::fast_open_cache::FastOpenCache;
-use self::listener::Listener;
+use self::listeners::Listeners;
 use self::memory::Thresholds;
 use self::ranges::Range;
 use self::records::RecordEnd;
@@ -86,7 +87,7 @@ use crate::counters::{Counters, Work};
 use crate::demux::{Demultiplexer, Full};
 use crate::ip::Ip;
 use crate::keyed::Keys;
-use crate::socket::{AcceptLengths, Change, ConnectionId, Event, ListenerId, SocketError, setting};
+use crate::socket::{Change, ConnectionId, Event, ListenerId, SocketError, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
 use crate::wheel::Wheel;
@@ -169,10 +170,7 @@ pub(crate) struct Tcp {
     /// The lease holder's knowledge of each open channel.
     open_channels: Slab<Channel>,
     pub(crate) demux: Demultiplexer,
-    listeners: Table<Listener>,
-    pub(crate) accept_lengths: AcceptLengths,
-    /// Heads of the lists of listeners by port, plus one; 0: none.
-    listener_buckets: Table<u32>,
+    pub(crate) listeners: Listeners,
     wheel: Wheel,
     pub(crate) time_waits: TimeWaits,
     state: Table<TcpState>,
@@ -218,9 +216,7 @@ impl Tcp {
             + Channels::bytes_needed(channel::capacity(config))
             + Slab::<Channel>::bytes_needed(channel::capacity(config))
             + Demultiplexer::bytes_needed(config.demux, config.connections, config.time_wait_records)
-            + Table::<Listener>::bytes_needed(config.listeners as usize)
-            + AcceptLengths::bytes_needed(config.listeners)
-            + Table::<u32>::bytes_needed(accept::LISTENER_BUCKETS)
+            + Listeners::bytes_needed(config.listeners)
             + Wheel::bytes_needed(config.connections)
             + TimeWaits::bytes_needed(config.time_wait_records)
             + Table::<TcpState>::bytes_needed(1)
@@ -261,9 +257,7 @@ impl Tcp {
                 (config.connections, config.time_wait_records),
                 &config.secret,
             )?,
-            listeners: carver.table(config.listeners as usize)?,
-            accept_lengths: AcceptLengths::create(carver, config.listeners)?,
-            listener_buckets: carver.table(accept::LISTENER_BUCKETS)?,
+            listeners: Listeners::create(carver, config.listeners)?,
             wheel: Wheel::create(carver, config.connections)?,
             time_waits: TimeWaits::create(carver, config.time_wait_records)?,
             state: carver.table(1)?,
@@ -468,15 +462,15 @@ impl Tcp {
     const LISTENER_EVENT: u32 = 1 << 31;
 
     fn mark_listener_event(&mut self, listener: u32) {
-        if self.listeners[listener as usize].on_events == 0 {
-            self.listeners[listener as usize].on_events = 1;
+        if self.listeners[listener].on_events == 0 {
+            self.listeners[listener].on_events = 1;
             self.push_event(listener | Self::LISTENER_EVENT);
         }
     }
 
     fn event_link(&mut self, entry: u32) -> &mut u32 {
         if entry & Self::LISTENER_EVENT != 0 {
-            &mut self.listeners[(entry & !Self::LISTENER_EVENT) as usize].event_next
+            &mut self.listeners[entry & !Self::LISTENER_EVENT].event_next
         } else {
             &mut self.pcbs[entry].event_next
         }
@@ -515,7 +509,7 @@ impl Tcp {
             }
             if entry & Self::LISTENER_EVENT != 0 {
                 let index = entry & !Self::LISTENER_EVENT;
-                let listener = &mut self.listeners[index as usize];
+                let listener = &mut self.listeners[index];
                 listener.on_events = 0;
                 if listener.is_open() {
                     let generation = listener.generation;

@@ -142,7 +142,7 @@ impl Tcp {
 
     /// Answers a SYN without storing state.
     pub(super) fn reply_cookie(&mut self, cx: &mut Context<'_>, listener: u32, segment: &Segment<'_>) {
-        let settings = *self.listener_settings(listener);
+        let settings = self.listeners[listener].settings;
         let mut pcb = super::Pcb::new(segment.tuple, 0, settings.common);
         self.negotiate(cx.now, &mut pcb, &segment.options);
         let cookie = self.keys.make_cookie(segment, cx.now);
