@@ -134,7 +134,7 @@ impl Tcp {
             ack_delay_ns: self.ack_delay(index).as_nanos() as u64,
             sacked: pcb.sacked,
             lost: pcb.lost,
-            retransmitted: self.retransmitted_in_flight(index),
+            retransmitted: self.scoreboard.retransmitted_in_flight(pcb),
             last_sent: pcb.last_sent,
             last_received: pcb.last_received,
             last_data_received: self

@@ -5,32 +5,11 @@ use toehold_wire::tcp::Seq;
 
 use super::congestion;
 use super::pcb::Repair;
+use super::progress::Progress;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag};
 use crate::socket::Change;
 use crate::time::Instant;
-
-/// The results of one acknowledgement.
-#[derive(Default)]
-pub(super) struct Progress {
-    /// Sequence space newly acknowledged cumulatively.
-    pub(super) acked: u32,
-    /// Bytes newly delivered, cumulatively or by SACK.
-    pub(super) delivered: u32,
-    /// Round trip of the oldest segment delivered that was sent once.
-    pub(super) rtt_ns: Option<u64>,
-    /// Segments that were sent more than once were acknowledged cumulatively.
-    pub(super) repaired: bool,
-    /// The end of a segment that was retransmitted needlessly: the peer had it (RFC 2883).
-    pub(super) duplicate_end: Option<Seq>,
-    /// A segment was delivered after others that were sent later.
-    pub(super) reordered: bool,
-    /// SACK information changed.
-    pub(super) sack_news: bool,
-    /// The highest sequence number reported by SACK before this acknowledgement
-    /// (RFC 8985 §5.2 RACK.fack), if any.
-    pub(super) highest_before: Option<Seq>,
-}
 
 impl Tcp {
     /// Handles the acknowledgement field of an acceptable segment. Returns `false` if the segment
@@ -53,7 +32,7 @@ impl Tcp {
         }
         let window_before = pcb.snd_wnd;
         let window_changed = pcb.note_window(segment);
-        let highest_before = self.highest_sacked(index);
+        let highest_before = self.scoreboard.highest_sacked(&self.pcbs[index]);
         let mut progress = Progress {
             highest_before,
             ..Progress::default()
@@ -61,7 +40,8 @@ impl Tcp {
         let pcb = &self.pcbs[index];
         let outstanding = pcb.outstanding() > 0;
         if pcb.has(flag::SACK) && !segment.options.sack.is_empty() {
-            self.sack_input(cx, index, segment, &mut progress);
+            self.scoreboard
+                .sack_input(cx.now, &mut self.pcbs[index], segment, &mut progress);
         }
         if ack.gt(self.pcbs[index].snd_una) {
             self.advance(cx, index, ack, &mut progress);
@@ -74,7 +54,8 @@ impl Tcp {
                 && segment.payload.is_empty()
                 && segment.len() == 0
                 && !window_changed;
-            self.tail_probe_input(cx, index, segment, &progress, duplicate);
+            self.scoreboard
+                .tail_probe_input(cx.now, &mut self.pcbs[index], segment, &progress, duplicate);
             if outstanding {
                 self.repair_input(cx, index, segment, &mut progress, duplicate);
             }
@@ -102,7 +83,7 @@ impl Tcp {
         if progress.acked > 0 {
             self.count_delivered(cx.now, index);
         }
-        self.drop_empty_flight(index);
+        self.scoreboard.drop_empty_flight(&mut self.pcbs[index]);
         let pcb = &self.pcbs[index];
         if pcb.unsent() > 0 || pcb.lost > 0 || pcb.has(flag::FIN_QUEUED) && !pcb.has(flag::FIN_SENT) {
             self.mark_ready(index);
@@ -113,7 +94,8 @@ impl Tcp {
     /// Moves the left edge of the send window.
     #[inline]
     pub(super) fn advance(&mut self, cx: &mut Context<'_>, index: u32, ack: Seq, progress: &mut Progress) {
-        self.release_sent(cx.now, index, ack, progress);
+        self.scoreboard
+            .release(cx.now, &mut self.pcbs[index], ack, progress);
         if progress.repaired {
             //= RFC 6298 §3 (what had arrived behind a gap waited for its repair: no measure of the path)
             progress.rtt_ns = None;
@@ -168,7 +150,7 @@ impl Tcp {
         // after a timeout, for one, lets it grow.
         //= RFC 7661 §4.3 (a window is validated if at least half of it was used)
         //= RFC 7661 §4.2 (what counts is the most that was in flight in a round trip)
-        let peak = self.flights.get(pcb.flight).map_or(0, |flight| flight.peak);
+        let peak = self.scoreboard.peak(pcb);
         let used = pcb.outstanding().saturating_add(progress.acked).max(peak);
         let half = pcb.congestion.in_slow_start() && pcb.congestion.cwnd() / 2 < used;
         pcb.congestion.on_ack(congestion::Ack {

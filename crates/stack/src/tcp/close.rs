@@ -136,7 +136,7 @@ impl Tcp {
         if fence {
             self.mark_ready(index);
         }
-        self.drop_sent(index);
+        self.scoreboard.drop_all(&mut self.pcbs[index]);
         self.drop_ranges(index);
         self.drop_records(index);
         self.mark_event(index, Change::STATE);

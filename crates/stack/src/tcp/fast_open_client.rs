@@ -5,11 +5,10 @@
 //! are in the send queue from the beginning. Data that the server does not take are retransmitted
 //! when the handshake is done.
 
-use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{FastOpen, Seq};
 
-use super::ack::Progress;
 use super::fast_open_cache::{Advice, Lesson};
+use super::progress::Progress;
 use super::segment::Segment;
 use super::syn::fixed_headers;
 use super::{Context, Pcb, State, Tcp, flag};
@@ -284,7 +283,7 @@ impl Tcp {
     pub(super) fn data_of_syn(&self, index: u32) -> usize {
         let pcb = &self.pcbs[index];
         let carries = self.fast_open_bits(index) & bit::CARRIES != 0;
-        match pcb.state() == State::SynSent && pcb.syn_count == 0 && carries && self.sent_available() {
+        match pcb.state() == State::SynSent && pcb.syn_count == 0 && carries && self.scoreboard.has_room() {
             true => pcb.send_queue.len(),
             false => 0,
         }
@@ -368,25 +367,20 @@ impl Tcp {
 
     fn release_data_of_syn(&mut self, now: Instant, index: u32, ack: Seq) {
         let mut progress = Progress::default();
-        self.release_sent(now, index, ack, &mut progress);
         let pcb = &mut self.pcbs[index];
+        self.scoreboard.release(now, pcb, ack, &mut progress);
         let acked = ack.after(pcb.snd_una).min(pcb.send_queue.len() as u32);
         pcb.send_queue.consume(&mut self.payload, acked as usize);
         pcb.bytes_acked = pcb.bytes_acked.wrapping_add(acked.into());
         pcb.snd_una += acked;
-        self.drop_empty_flight(index);
+        self.scoreboard.drop_empty_flight(pcb);
     }
 
     /// Retransmits the rest of the SYN's data. That the server did not take them is no sign of
     /// congestion.
     fn send_data_of_syn_again(&mut self, index: u32) {
-        let mut at = self.pcbs[index].sent_head;
-        let mut steps = Steps::along(self.sent.capacity());
-        while at != NONE {
-            steps.count();
-            self.mark_lost(index, at);
-            at = self.sent[at].next;
-        }
+        let pcb = &mut self.pcbs[index];
+        self.scoreboard.mark_lost_where(pcb, |_| true);
         self.mark_ready(index);
     }
 

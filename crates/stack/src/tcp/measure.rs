@@ -2,7 +2,7 @@
 //! every segment is retransmitted, and Karn's rule measures none. Timestamps then measure the path,
 //! so that the timeout grows.
 
-use super::ack::Progress;
+use super::progress::Progress;
 use super::segment::Segment;
 use super::{Pcb, Tcp, flag};
 use crate::socket::setting;

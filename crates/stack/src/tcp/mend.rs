@@ -211,8 +211,8 @@ impl Tcp {
     /// Frees memory that no block owns. Bytes that are in no queue are the suspect's.
     fn mend_memory(&mut self, wreck: Option<u32>) -> Result<(), Damaged> {
         let mut owned = Vec::new();
-        let mut sent = Owned::of(&self.sent);
-        let mut flights = Owned::of(&self.flights);
+        let mut sent = Owned::of(&self.scoreboard.sent);
+        let mut flights = Owned::of(&self.scoreboard.flights);
         let mut ranges = Owned::of(&self.ranges);
         let mut ends = Owned::of(&self.record_ends);
         for (index, pcb) in self.pcbs.iter_live() {
@@ -221,18 +221,19 @@ impl Tcp {
             }
             let whole = pcb.send_queue.claim_blocks(&self.payload, &mut owned)
                 && pcb.receive_queue.claim_blocks(&self.payload, &mut owned)
-                && sent.claim_list(&self.sent, pcb.sent_head, |record| record.next) == Some(pcb.sent_tail)
+                && sent.claim_list(&self.scoreboard.sent, pcb.sent_head, |record| record.next)
+                    == Some(pcb.sent_tail)
                 && ranges
                     .claim_list(&self.ranges, pcb.ranges, |range| range.next)
                     .is_some()
-                && (pcb.flight == NONE || flights.claim(&self.flights, pcb.flight))
+                && (pcb.flight == NONE || flights.claim(&self.scoreboard.flights, pcb.flight))
                 && ends.claim_ring(&self.record_ends, pcb.record_end(), |end| end.next);
             if !whole {
                 return Err(Damaged);
             }
         }
-        self.sent.mend(|index, _| sent.has(index));
-        self.flights.mend(|index, _| flights.has(index));
+        self.scoreboard.sent.mend(|index, _| sent.has(index));
+        self.scoreboard.flights.mend(|index, _| flights.has(index));
         self.ranges.mend(|index, _| ranges.has(index));
         self.record_ends.mend(|index, _| ends.has(index));
         self.deferred_free.mend(|_, _| false);

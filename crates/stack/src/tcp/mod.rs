@@ -27,6 +27,7 @@ mod input;
 mod listener;
 mod listeners;
 mod loopback;
+mod loss_detection;
 mod measure;
 mod memory;
 mod mend;
@@ -36,6 +37,7 @@ mod pcb;
 mod peer_gone;
 mod prediction;
 mod probes;
+mod progress;
 mod ranges;
 mod records;
 mod reply;
@@ -44,6 +46,7 @@ mod retransmit;
 mod room;
 pub(crate) mod rtt;
 mod sack;
+mod scoreboard;
 mod segment;
 mod segmentation;
 mod sent;
@@ -59,11 +62,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) use fast_open_client::Opening;
 pub use fast_open_client::{EarlyData, EarlyDataFailure};
+pub(crate) use loss_detection::DUPLICATE_THRESHOLD;
 pub use mend::Damaged;
 pub use pcb::State;
 pub(crate) use pcb::{Pcb, Repair, RetransmitTimer, flag, urgent as urgent_state};
 pub use report::NetworkReport;
-pub(crate) use retransmit::DUPLICATE_THRESHOLD;
 pub use room::MOST_WHOLE;
 pub(crate) use timers::user_timeout_at;
 
@@ -80,7 +83,7 @@ use self::records::RecordEnd;
 use self::reply::Reply;
 use self::report::Report;
 use self::rtt::RtoBounds;
-use self::sent::{Flight, Sent};
+use self::scoreboard::Scoreboard;
 use self::time_wait::{Flow, Flows, TimeWaits};
 use crate::config::{Config, TcpConfig};
 use crate::counters::{Counters, Work};
@@ -155,8 +158,7 @@ pub(crate) struct Tcp {
     super_frames: bool,
     pub(crate) pcbs: Slab<Pcb>,
     asides: Table<Aside>,
-    sent: Slab<Sent>,
-    flights: Slab<Flight>,
+    pub(crate) scoreboard: Scoreboard,
     deferred_free: Slab<DeferredFree>,
     ranges: Slab<Range>,
     /// A cold record for each control block.
@@ -186,12 +188,6 @@ pub(crate) struct Tcp {
     process: u64,
 }
 
-/// Records of segments in flight: on average two a connection at the bound of
-/// connections, with a floor for few connections on long paths.
-fn sent_capacity(config: &Config) -> u32 {
-    config.connections.saturating_mul(2).max(1 << 14)
-}
-
 /// Ranges received ahead of gaps.
 fn range_capacity(config: &Config) -> u32 {
     config.connections.max(1 << 12)
@@ -201,8 +197,7 @@ impl Tcp {
     pub(crate) fn bytes_needed(config: &Config) -> usize {
         Slab::<Pcb>::bytes_needed(config.connections)
             + Table::<Aside>::bytes_needed(config.connections as usize)
-            + Slab::<Sent>::bytes_needed(sent_capacity(config))
-            + Slab::<Flight>::bytes_needed(config.connections)
+            + Scoreboard::bytes_needed(config.connections)
             + Slab::<DeferredFree>::bytes_needed(config.connections)
             + Slab::<Range>::bytes_needed(range_capacity(config))
             + Table::<Cold>::bytes_needed(config.connections as usize)
@@ -243,8 +238,7 @@ impl Tcp {
             payload,
             pcbs: carver.slab(config.connections)?,
             asides: carver.table(config.connections as usize)?,
-            sent: carver.slab(sent_capacity(config))?,
-            flights: carver.slab(config.connections)?,
+            scoreboard: Scoreboard::create(carver, config.connections)?,
             deferred_free: carver.slab(config.connections)?,
             ranges: carver.slab(range_capacity(config))?,
             cold: carver.table(config.connections as usize)?,
@@ -580,7 +574,7 @@ impl Tcp {
             return;
         }
         self.wheel.cancel(index);
-        self.drop_sent(index);
+        self.scoreboard.drop_all(&mut self.pcbs[index]);
         self.drop_ranges(index);
         self.drop_records(index);
         self.pcbs[index].send_queue.clear(&mut self.payload);

@@ -2,8 +2,8 @@
 //! probes, and last a bare acknowledgement.
 
 use toehold_link::{TransmitError, Transmitter};
-use toehold_shm::{NONE, Steps};
-use toehold_wire::tcp::{Flags, Seq};
+use toehold_shm::NONE;
+use toehold_wire::tcp::Flags;
 
 use super::emit::Emission;
 use super::pcb::Repair;
@@ -212,17 +212,17 @@ impl Tcp {
     ) -> Result<(), Stopped> {
         let mut at = self.pcbs[index].sent_head;
         let mut first = self.pcbs[index].repair() != Repair::Open;
-        let mut steps = Steps::along(self.sent.capacity());
+        let mut steps = self.scoreboard.steps();
         while at != NONE && self.pcbs[index].lost > 0 {
             steps.count();
-            if !self.sent[at].is_lost() {
-                at = self.sent[at].next;
+            if !self.scoreboard[at].is_lost() {
+                at = self.scoreboard[at].next;
                 continue;
             }
             let pcb = &self.pcbs[index];
             let room = pcb.congestion.cwnd().saturating_sub(pcb.in_flight());
             let mss = u32::from(pcb.mss);
-            if room < mss.min(self.sent[at].len()) && !(first && pcb.in_flight() == 0) {
+            if room < mss.min(self.scoreboard[at].len()) && !(first && pcb.in_flight() == 0) {
                 self.pcbs[index].set(flag::WINDOW_LIMITED);
                 return Ok(());
             }
@@ -231,7 +231,7 @@ impl Tcp {
             if self.paced_until(cx.now, index).is_some() {
                 return Ok(());
             }
-            at = self.sent[at].next;
+            at = self.scoreboard[at].next;
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl Tcp {
         limit: u32,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
-        let record = self.sent[at];
+        let record = self.scoreboard[at];
         let pcb = &self.pcbs[index];
         let offset = record.start.distance(pcb.queue_start()) as usize;
         let in_queue = (pcb.send_queue.len()).saturating_sub(offset) as u32;
@@ -253,7 +253,11 @@ impl Tcp {
         let take = data
             .min(self.largest_chunk(pcb))
             .min(whole_segments(limit, pcb.mss));
-        if take < data && !self.split_sent(index, at, record.start + take) {
+        if take < data
+            && !self
+                .scoreboard
+                .split(&mut self.pcbs[index], at, record.start + take)
+        {
             cx.counters.context_memory_out += 1;
             return Err(Stopped::Connection);
         }
@@ -268,9 +272,9 @@ impl Tcp {
             &Emission::data(flags, record.start, offset, take as usize),
         )?;
         self.count_retransmitted(index, take);
-        let was_lost = self.sent[at].is_lost();
-        let len = self.sent[at].len();
-        self.sent[at].mark_retransmitted(cx.now);
+        let was_lost = self.scoreboard[at].is_lost();
+        let len = self.scoreboard[at].len();
+        self.scoreboard[at].mark_retransmitted(cx.now);
         let now_ts = self.pcbs[index].timestamp(cx.now);
         let (pcb, flight) = self.flying(index);
         if was_lost {
@@ -324,7 +328,7 @@ impl Tcp {
         last: bool,
         out: &mut dyn Transmitter,
     ) -> Result<(), Stopped> {
-        if !self.sent_available() {
+        if !self.scoreboard.has_room() {
             // Data without a record would never be retransmitted.
             cx.counters.context_memory_out += 1;
             return Err(Stopped::Connection);
@@ -336,7 +340,7 @@ impl Tcp {
         let pushed = self.ends_record(pcb, start + take)
             || ends_push(pcb, start + take)
             || pcb.has(flag::PROBE) && !last
-            || self.fills_half_window(pcb, start + take);
+            || self.scoreboard.fills_half_window(pcb, start + take);
         let flags = data_flags(pcb, take, fin, pushed);
         let end = start + take + u32::from(fin);
         self.restart_after_idle(cx.now, index);
@@ -375,16 +379,6 @@ impl Tcp {
         pcb.clear(flag::PROBE);
         self.forget_sent_records(index);
         Ok(())
-    }
-
-    /// Whether sending up to `end` would exceed half of the largest window since the last PSH.
-    //= RFC 9293 §3.9.1 (a sender may push of its own accord)
-    fn fills_half_window(&self, pcb: &Pcb, end: Seq) -> bool {
-        let pushed = match self.flights.get(pcb.flight) {
-            Some(flight) => flight.pushed,
-            None => pcb.snd_nxt,
-        };
-        end.after(pushed) > pcb.max_snd_wnd / 2
     }
 
     /// Restarts the window after idle time of at least a retransmission timeout. Its floor lies far

@@ -1,7 +1,7 @@
 //! The path to a connection's peer: unresolved hardware addresses, and segment sizes that follow
 //! the path MTU.
 
-use toehold_shm::{NONE, Steps};
+use toehold_shm::NONE;
 
 use super::{Context, State, Tcp, flag};
 use crate::ip::{Ip, NeighborEvent, PathState};
@@ -136,17 +136,9 @@ impl Tcp {
         if !is_found || self.pcbs[index].mss >= before {
             return;
         }
-        let mut sent = self.pcbs[index].sent_head;
-        let mut steps = Steps::along(self.sent.capacity());
-        while sent != NONE {
-            steps.count();
-            let record = &self.sent[sent];
-            let next = record.next;
-            if record.end.distance(record.start) > u32::from(self.pcbs[index].mss) {
-                self.mark_lost(index, sent);
-            }
-            sent = next;
-        }
+        let pcb = &mut self.pcbs[index];
+        let mss = u32::from(pcb.mss);
+        self.scoreboard.mark_lost_where(pcb, |record| record.len() > mss);
         self.mark_ready(index);
     }
 }

@@ -52,19 +52,20 @@ impl Tcp {
         let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
         let fresh = self.within_record(pcb, pcb.unsent().min(pcb.mss.into()));
         let at = pcb.sent_tail;
-        if pcb.outstanding() == 0 || at == NONE || self.sent[at].is_sacked() {
+        if pcb.outstanding() == 0 || at == NONE || self.scoreboard[at].is_sacked() {
             self.pcbs[index].clear(flag::TAIL_PROBE);
             return Ok(());
         }
         let retransmits = fresh == 0 || fresh > window;
         if retransmits {
-            let record = self.sent[at];
+            let record = self.scoreboard[at];
             let mss = u32::from(pcb.mss);
-            let last = if record.len() > mss && self.split_sent(index, at, record.end - mss) {
-                self.sent[at].next
-            } else {
-                at
-            };
+            let last =
+                if record.len() > mss && self.scoreboard.split(&mut self.pcbs[index], at, record.end - mss) {
+                    self.scoreboard[at].next
+                } else {
+                    at
+                };
             self.retransmit(cx, index, last, mss, out)?;
         } else {
             let whole = fresh == pcb.unsent();

@@ -4,28 +4,23 @@
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{SackBlocks, Seq};
 
-use super::ack::Progress;
+use super::pcb::{Pcb, flag};
+use super::progress::Progress;
+use super::scoreboard::Scoreboard;
 use super::segment::Segment;
-use super::{Context, Pcb, Tcp, flag};
+use super::{Context, Tcp};
+use crate::time::Instant;
 
-impl Tcp {
-    /// The highest sequence number the peer has reported, if any above the left edge.
-    pub(super) fn highest_sacked(&self, index: u32) -> Option<Seq> {
-        let pcb = &self.pcbs[index];
-        let reported = pcb.sacked > 0 && pcb.flight != NONE && pcb.has(flag::SACK);
-        reported.then(|| self.flights[pcb.flight].highest_sacked)
-    }
-
+impl Scoreboard {
     /// Marks the segments that the blocks cover.
     pub(super) fn sack_input(
         &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
+        now: Instant,
+        pcb: &mut Pcb,
         segment: &Segment<'_>,
         progress: &mut Progress,
     ) {
         for (position, (left, right)) in segment.options.sack.iter().enumerate() {
-            let pcb = &self.pcbs[index];
             if !left.lt(right) {
                 continue;
             }
@@ -38,49 +33,42 @@ impl Tcp {
             if left.lt(pcb.snd_una) || right.gt(pcb.snd_nxt) {
                 continue;
             }
-            self.mark_sacked(cx, index, left, right, progress);
+            self.mark_sacked(now, pcb, left, right, progress);
         }
     }
 
     /// Marks the segments in flight within `left..right`. A segment that lies there only in part is
     /// split first.
-    fn mark_sacked(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        left: Seq,
-        right: Seq,
-        progress: &mut Progress,
-    ) {
-        let mut at = self.pcbs[index].sent_head;
+    fn mark_sacked(&mut self, now: Instant, pcb: &mut Pcb, left: Seq, right: Seq, progress: &mut Progress) {
+        let mut at = pcb.sent_head;
         // A record that is split here is examined twice.
         let mut steps = Steps::along(self.sent.capacity().saturating_mul(2));
-        while at != NONE && self.sent[at].start.lt(right) {
+        while at != NONE && self[at].start.lt(right) {
             steps.count();
-            let record = self.sent[at];
+            let record = self[at];
             if record.end.le(left) || record.is_sacked() {
                 at = record.next;
                 continue;
             }
             if record.start.lt(left) {
-                if !self.split_sent(index, at, left) {
+                if !self.split(pcb, at, left) {
                     return;
                 }
-                at = self.sent[at].next;
+                at = self[at].next;
                 continue;
             }
-            if record.end.gt(right) && !self.split_sent(index, at, right) {
+            if record.end.gt(right) && !self.split(pcb, at, right) {
                 return;
             }
-            self.sacked_one(cx, index, at, progress);
-            at = self.sent[at].next;
+            self.sacked_one(now, pcb, at, progress);
+            at = self[at].next;
         }
     }
 
-    fn sacked_one(&mut self, cx: &mut Context<'_>, index: u32, at: u32, progress: &mut Progress) {
-        let record = self.sent[at];
+    fn sacked_one(&mut self, now: Instant, pcb: &mut Pcb, at: u32, progress: &mut Progress) {
+        let record = self[at];
         let len = record.len();
-        let (pcb, flight) = self.flying(index);
+        let flight = self.flight_mut(pcb);
         if record.is_lost() {
             pcb.lost = pcb.lost.saturating_sub(len);
         }
@@ -99,10 +87,12 @@ impl Tcp {
         pcb.sacked += len;
         progress.delivered += len;
         progress.sack_news = true;
-        flight.rack_update(cx.now, pcb, &record);
-        self.sent[at].mark_sacked();
+        flight.rack_update(now, pcb, &record);
+        self[at].mark_sacked();
     }
+}
 
+impl Tcp {
     /// The blocks to report in acknowledgements: a duplicate, then the ranges, the most recently
     /// changed one first.
     //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)

@@ -1,7 +1,7 @@
 //! Segmentation of queued bytes: the length of the next frame, whether to send it now, and its
 //! flags.
 
-use toehold_shm::{MAX_PARTS, NONE};
+use toehold_shm::MAX_PARTS;
 use toehold_wire::tcp::{Flags, Seq};
 
 use super::{Pcb, Tcp, flag};
@@ -61,9 +61,7 @@ impl Tcp {
         // In Minshall's variant, as on Linux (draft-minshall-nagle-01): only while a short segment
         // is unacknowledged. A short segment behind full ones would otherwise wait for an
         // acknowledgement that the peer delays.
-        let may = pcb.settings.has(setting::NO_DELAY)
-            || pcb.sent_head == NONE
-            || self.flights[pcb.flight].small_end.le(pcb.snd_una);
+        let may = pcb.settings.has(setting::NO_DELAY) || !self.scoreboard.small_flies(pcb);
         let must = pcb.has(flag::FIN_QUEUED | flag::PROBE | flag::URGENT_OUT);
         may && !held || must || unsent.is_multiple_of(mss)
     }

@@ -98,8 +98,8 @@ impl Tcp {
                 self.mark_ready(index);
             }
             RetransmitTimer::Reordering => {
-                self.rack_detect(cx.now, index);
-                if self.pcbs[index].lost > 0 {
+                self.scoreboard.rack_detect(cx.now, pcb);
+                if pcb.lost > 0 {
                     self.losses_found(cx, index);
                 }
             }
@@ -326,11 +326,11 @@ impl Tcp {
         //= RFC 6298 §5.3 (an acknowledgement of new data restarts the timer)
         let base = pcb.waiting_since.min(now);
         //= RFC 8985 §7.3 (after a probe the timer runs anew)
-        let sent = if pcb.sent_head == NONE || self.tail_probe_flies(pcb) || pcb.has_syn_apart() {
+        let sent = if pcb.sent_head == NONE || self.scoreboard.tail_probe_flies(pcb) || pcb.has_syn_apart() {
             pcb.last_sent
         } else {
             //= RFC 6298 §5.1 (it runs for the oldest segment, from when that was last sent)
-            self.sent[pcb.sent_head].xmit
+            self.scoreboard[pcb.sent_head].xmit
         };
         let timeout_at = base.max(sent).plus_nanos(self.timeout_ns(index));
         if timeout_at <= now && matches!(pcb.timer(), RetransmitTimer::Off | RetransmitTimer::Timeout) {
@@ -358,11 +358,6 @@ impl Tcp {
         } else {
             now.plus_nanos(self.timeout_ns(index))
         }
-    }
-
-    /// Whether a tail loss probe is in flight and the data it repeats are not acknowledged.
-    fn tail_probe_flies(&self, pcb: &Pcb) -> bool {
-        pcb.has(flag::TAIL_PROBE_OUT) && self.flights[pcb.flight].tail_probe_end.gt(pcb.snd_una)
     }
 
     //= RFC 8985 §7.2 (when to schedule a tail loss probe)

@@ -8,9 +8,9 @@ mod tests;
 use toehold_shm::NONE;
 use toehold_wire::tcp::Flags;
 
-use super::ack::Progress;
 use super::data::Fresh;
 use super::pcb::Repair;
+use super::progress::Progress;
 use super::segment::Segment;
 use super::{Context, Pcb, State, Tcp, flag, urgent_state};
 use crate::socket::{Change, DirectReceive, setting};
@@ -85,7 +85,7 @@ impl Tcp {
         };
         self.arm_retransmit(cx.now, index);
         self.count_delivered(cx.now, index);
-        self.drop_empty_flight(index);
+        self.scoreboard.drop_empty_flight(&mut self.pcbs[index]);
     }
 
     /// Handles the next bytes, which lie entirely in the window.
