@@ -259,7 +259,9 @@ impl Stack {
             pcb.clear(flag::MORE);
         }
         if flags.end_of_record && queued == bytes.len() {
-            self.tcp.end_record(index, &mut self.counters[0]);
+            let counters = &mut self.counters[0];
+            let tcp = &mut self.tcp;
+            tcp.record_ends.end_record(&mut tcp.pcbs[index], counters);
         }
         self.tcp.mark_ready(index);
         Ok(queued)
@@ -452,7 +454,8 @@ impl Stack {
         let index = self.tcp.resolve(id)?;
         let error = std::mem::take(&mut self.tcp.pcbs[index].error);
         self.tcp.publish(index);
-        Ok(SocketError::from_code(error).or_else(|| self.tcp.take_soft_error(index)))
+        let (pcb, cold) = (&self.tcp.pcbs[index], &mut self.tcp.cold[index as usize]);
+        Ok(SocketError::from_code(error).or_else(|| cold.take_soft_error(pcb)))
     }
 
     /// The local address.

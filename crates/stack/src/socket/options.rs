@@ -423,7 +423,7 @@ impl Stack {
                 self.tcp.mark_ready(index);
             }
             SocketOption::Keepalive(true) | SocketOption::KeepaliveIdle(_) => {
-                self.tcp.start_keepalive(index, now);
+                pcb.start_keepalive(now);
                 self.tcp.rearm(index);
             }
             SocketOption::UserTimeout(_) => self.tcp.rearm(index),

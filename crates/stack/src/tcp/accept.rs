@@ -3,6 +3,7 @@
 use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{Flags, Options};
 
+use super::cold::Cold;
 use super::fast_open::Pending;
 use super::listener::{Listener, Scope};
 use super::segment::Segment;
@@ -34,7 +35,7 @@ impl Tcp {
         if self.listeners.conflict(&scope, port, shares) {
             return Err(SocketError::AddressInUse);
         }
-        let generation = self.next_generation();
+        let generation = self.state[0].next_generation();
         let Some(index) = self.listeners.free_slot() else {
             cx.counters.context_memory_out += 1;
             return Err(SocketError::OutOfMemory);
@@ -65,7 +66,7 @@ impl Tcp {
     fn free_listen_port(&mut self, scope: &Scope) -> Result<u16, SocketError> {
         let last = self.config.ephemeral_last;
         let first = self.config.ephemeral_first.min(last);
-        let random = self.random();
+        let random = self.state[0].random();
         self.listeners
             .free_port(scope, (first, last), random)
             .ok_or(SocketError::AddressNotAvailable)
@@ -266,7 +267,7 @@ impl Tcp {
             return None;
         };
         self.touch(index);
-        self.forget_cold(index);
+        self.cold[index as usize] = Cold::default();
         if let Some(settings) = settings {
             self.tune(index, &settings);
         }

@@ -80,7 +80,7 @@ impl Tcp {
     /// busy.
     //= RFC 9293 §3.8.4 (a keepalive probe is answered)
     fn acknowledge_stray(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
-        if segment.len() > 0 || self.answers_stray(cx.now, index) {
+        if segment.len() > 0 || self.cold[index as usize].answers_stray(cx.now) {
             self.pcbs[index].set(flag::ACK_NOW);
         } else {
             cx.counters.tcp_strays_limited += 1;
@@ -104,7 +104,7 @@ impl Tcp {
             // connections (CVE-2016-5696).
             let rate = self.config.challenge_ack_rate;
             let half = u64::from(rate / 2);
-            let budget = half + self.random() % (half + 1) + u64::from(rate % 2);
+            let budget = half + self.state[0].random() % (half + 1) + u64::from(rate % 2);
             self.state[0].challenge_second = second;
             self.state[0].challenge_budget = budget as u32;
         }
@@ -119,7 +119,7 @@ impl Tcp {
     fn reset_input(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         //= RFC 5961 §3.2 (only the exact next sequence number resets; elsewhere in the window: challenge)
         // The peer's position also counts if earlier segments are missing, as on Linux.
-        let highest = self.highest_kept(index);
+        let highest = self.ranges.highest_kept(&self.pcbs[index]);
         let pcb = &mut self.pcbs[index];
         if segment.seq != pcb.rcv_nxt && Some(segment.seq) != highest {
             self.challenge(cx, index);

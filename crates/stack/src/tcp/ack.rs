@@ -45,7 +45,7 @@ impl Tcp {
         }
         if ack.gt(self.pcbs[index].snd_una) {
             self.advance(cx, index, ack, &mut progress);
-            self.measure(cx.now, index, segment, &progress);
+            self.pcbs[index].measure(cx.now, segment, &progress);
         }
         // The last acknowledgement may have ended the connection.
         if self.pcbs[index].flight != NONE {

@@ -138,7 +138,7 @@ impl Tcp {
         }
         self.scoreboard.drop_all(&mut self.pcbs[index]);
         self.drop_ranges(index);
-        self.drop_records(index);
+        self.record_ends.drop_all(&mut self.pcbs[index]);
         self.mark_event(index, Change::STATE);
     }
 

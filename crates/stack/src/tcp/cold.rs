@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Tcp;
+use super::pcb::Pcb;
 use crate::socket::SocketError;
 use crate::time::Instant;
 
@@ -12,7 +12,7 @@ const STRAYS_A_SECOND: u8 = 32;
 /// Facts about a connection that only unusual segments touch. All zeroes: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub(super) struct Cold {
+pub(crate) struct Cold {
     /// The millisecond, modulo 2³², of `soft_error`.
     soft_error_at: u32,
     /// The second, modulo 2¹⁶, in which `strays` counts.
@@ -22,7 +22,7 @@ pub(super) struct Cold {
     /// The last error that the network reported about the path, a [`SocketError`]; 0: none.
     soft_error: u8,
     /// Facts about Fast Open, see `fast_open_client`.
-    pub(super) fast_open: u16,
+    fast_open: u16,
     reserved: u16,
 }
 
@@ -31,7 +31,7 @@ const _: () = assert!(size_of::<Cold>() == 12);
 impl Cold {
     /// Whether one more unexpected segment is answered. The bound prevents that two ends answer
     /// each other's unexpected segments forever.
-    fn answers_stray(&mut self, now: Instant) -> bool {
+    pub(super) fn answers_stray(&mut self, now: Instant) -> bool {
         let second = (now.0 / 1_000_000_000) as u16;
         if self.second != second {
             (self.second, self.strays) = (second, 0);
@@ -40,47 +40,48 @@ impl Cold {
         self.strays += u8::from(answers);
         answers
     }
-}
-
-impl Tcp {
-    /// Clears the facts about a control block's former connection.
-    pub(super) fn forget_cold(&mut self, index: u32) {
-        self.cold[index as usize] = Cold::default();
-    }
-
-    /// Whether a connection answers one more unexpected segment without data.
-    pub(super) fn answers_stray(&mut self, now: Instant, index: u32) -> bool {
-        self.cold[index as usize].answers_stray(now)
-    }
 
     /// Notes an error that may be temporary. It is the reason if the connection times out.
     //= RFC 1122 §4.2.3.9 (soft errors: the connection goes on, and the information is kept)
-    pub(super) fn note_soft_error(&mut self, now: Instant, index: u32, error: SocketError) {
-        let cold = &mut self.cold[index as usize];
-        cold.soft_error = error as u8;
-        cold.soft_error_at = now.millis() as u32;
+    pub(super) fn note_soft_error(&mut self, now: Instant, error: SocketError) {
+        self.soft_error = error as u8;
+        self.soft_error_at = now.millis() as u32;
     }
 
     /// The error of a connection that ends without an answer. It is the network's last error since
     /// the peer was heard, or a timeout.
-    pub(super) fn timeout_error(&self, index: u32) -> SocketError {
-        self.soft_error(index).unwrap_or(SocketError::TimedOut)
+    pub(super) fn timeout_error(&self, pcb: &Pcb) -> SocketError {
+        self.soft_error(pcb).unwrap_or(SocketError::TimedOut)
     }
 
     /// The network's last error since the peer was heard.
-    fn soft_error(&self, index: u32) -> Option<SocketError> {
-        let cold = &self.cold[index as usize];
-        let heard_at = self.pcbs[index].last_received.millis() as u32;
-        let is_news = cold.soft_error_at.wrapping_sub(heard_at) as i32 >= 0;
-        SocketError::from_code(cold.soft_error).filter(|_| is_news)
+    fn soft_error(&self, pcb: &Pcb) -> Option<SocketError> {
+        let heard_at = pcb.last_received.millis() as u32;
+        let is_news = self.soft_error_at.wrapping_sub(heard_at) as i32 >= 0;
+        SocketError::from_code(self.soft_error).filter(|_| is_news)
     }
 
     /// Takes the network's last error since the peer was heard.
     //= RFC 1122 §4.2.3.9 (it should be made available to the program)
-    pub(crate) fn take_soft_error(&mut self, index: u32) -> Option<SocketError> {
-        let error = self.soft_error(index);
-        self.cold[index as usize].soft_error = 0;
+    pub(crate) fn take_soft_error(&mut self, pcb: &Pcb) -> Option<SocketError> {
+        let error = self.soft_error(pcb);
+        self.soft_error = 0;
         error
+    }
+
+    /// Facts about Fast Open, see `fast_open_client`.
+    pub(super) fn fast_open(&self) -> u16 {
+        self.fast_open
+    }
+
+    /// Notes facts about Fast Open.
+    pub(super) fn set_fast_open(&mut self, bits: u16) {
+        self.fast_open |= bits;
+    }
+
+    /// Forgets facts about Fast Open.
+    pub(super) fn clear_fast_open(&mut self, bits: u16) {
+        self.fast_open &= !bits;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use toehold_wire::tcp::Flags;
 
+use super::cold::Cold;
 use super::congestion::Congestion;
 use super::segment::Segment;
 use super::time_wait::Flow;
@@ -84,7 +85,7 @@ impl Tcp {
             return Err(SocketError::OutOfMemory);
         };
         self.touch(index);
-        self.forget_cold(index);
+        self.cold[index as usize] = Cold::default();
         self.tune(index, &settings);
         if self.enter_flow(index).is_err() {
             self.remove_pcb(index);
@@ -261,7 +262,7 @@ impl Tcp {
             let mss = u32::from(pcb.mss);
             pcb.congestion = Congestion::new(pcb.settings.algorithm(), mss, mss);
         }
-        self.start_keepalive(index, cx.now);
+        self.pcbs[index].start_keepalive(cx.now);
         self.mark_event(index, Change::STATE);
         self.mark_ready(index);
     }

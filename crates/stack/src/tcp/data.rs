@@ -69,7 +69,7 @@ impl Tcp {
         let (taken, direct) = self.take_in_order(cx, index, &segment.payload, &fresh, direct_receive);
         let mut fin = fresh.fin && taken == fresh.len;
         if had_gap {
-            fin |= self.join_ranges(index);
+            fin |= self.ranges.join(&mut self.pcbs[index]);
         }
         self.find_urgent_byte(index);
         if fin {
@@ -111,7 +111,7 @@ impl Tcp {
             let old = rcv_nxt.distance(start);
             if end.gt(rcv_nxt) {
                 //= RFC 2883 §4.2 (a part that lies below the acknowledgement came twice)
-                self.report_duplicate(cx, index, start, rcv_nxt);
+                self.pcbs[index].report_duplicate(start, rcv_nxt, cx.counters);
             }
             offset = old as usize;
             len -= offset.min(len);

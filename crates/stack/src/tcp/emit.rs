@@ -244,7 +244,7 @@ impl Tcp {
         if !pcb.has(flag::SACK) || (pcb.ranges == NONE && !pcb.has(flag::DSACK)) {
             return None;
         }
-        let blocks = self.blocks_to_report(pcb);
+        let blocks = self.ranges.blocks_to_report(pcb);
         let room = usize::from(pcb.mss).checked_sub(len);
         (len == 0 || room.is_some_and(|room| blocks.room() <= room)).then_some(blocks)
     }

@@ -212,7 +212,7 @@ impl Tcp {
         cx.counters.tcp_passive_opens += 1;
         self.end_fast_open(index);
         self.arm_retransmit(cx.now, index);
-        self.start_keepalive(index, cx.now);
+        self.pcbs[index].start_keepalive(cx.now);
         true
     }
 

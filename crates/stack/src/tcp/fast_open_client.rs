@@ -99,26 +99,14 @@ impl Pcb {
 }
 
 impl Tcp {
-    fn fast_open_bits(&self, index: u32) -> u16 {
-        self.cold[index as usize].fast_open
-    }
-
-    fn set_fast_open_bits(&mut self, index: u32, bits: u16) {
-        self.cold[index as usize].fast_open |= bits;
-    }
-
-    fn clear_fast_open_bits(&mut self, index: u32, bits: u16) {
-        self.cold[index as usize].fast_open &= !bits;
-    }
-
     fn note_failure(&mut self, index: u32, failure: EarlyDataFailure) {
-        self.clear_fast_open_bits(index, bit::FAILURE);
-        self.set_fast_open_bits(index, (failure as u16) << bit::FAILURE_SHIFT);
+        self.cold[index as usize].clear_fast_open(bit::FAILURE);
+        self.cold[index as usize].set_fast_open((failure as u16) << bit::FAILURE_SHIFT);
     }
 
     /// Facts about a connection's use of Fast Open.
     pub(crate) fn early_data(&self, index: u32) -> EarlyData {
-        let bits = self.fast_open_bits(index);
+        let bits = self.cold[index as usize].fast_open();
         EarlyData {
             taken: bits & bit::TAKEN != 0,
             is_child: bits & bit::CHILD != 0,
@@ -135,25 +123,26 @@ impl Tcp {
     /// Notes that a peer has opened a connection with a cookie, and possibly with data.
     pub(super) fn note_child(&mut self, index: u32, with_data: bool) {
         let taken = if with_data { bit::TAKEN } else { 0 };
-        self.set_fast_open_bits(index, bit::CHILD | taken);
+        self.cold[index as usize].set_fast_open(bit::CHILD | taken);
     }
 
     /// Whether the SYN waits for the first bytes of the program.
     pub(crate) fn is_deferred(&self, index: u32) -> bool {
-        self.pcbs[index].state() == State::SynSent && self.fast_open_bits(index) & bit::DEFERRED != 0
+        self.pcbs[index].state() == State::SynSent
+            && self.cold[index as usize].fast_open() & bit::DEFERRED != 0
     }
 
     /// Notes that a thread waits to send once the handshake is done. The last acknowledgement of
     /// the handshake goes with its bytes.
     pub(crate) fn note_waiting_sender(&mut self, index: u32) {
         if self.pcbs[index].state() == State::SynSent {
-            self.set_fast_open_bits(index, bit::SENDER_WAITS);
+            self.cold[index as usize].set_fast_open(bit::SENDER_WAITS);
         }
     }
 
     /// Whether the acknowledgement of a SYN-ACK waits for data to carry it.
     pub(super) fn awaits_first_bytes(&self, index: u32) -> bool {
-        self.fast_open_bits(index) & bit::SENDER_WAITS != 0
+        self.cold[index as usize].fast_open() & bit::SENDER_WAITS != 0
     }
 
     /// Decides when the SYN of a new connection leaves, and its option. Returns `false` if it waits
@@ -173,7 +162,7 @@ impl Tcp {
             .fast_open_cache
             .advice(&self.keys, now, &self.pcbs[index].tuple);
         if advice == Advice::Nothing {
-            self.set_fast_open_bits(index, bit::PAUSED);
+            self.cold[index as usize].set_fast_open(bit::PAUSED);
         }
         let may_carry = match advice {
             Advice::Nothing => false,
@@ -181,7 +170,7 @@ impl Tcp {
             Advice::Cookie(_) => true,
         };
         if opening == Opening::WithData || may_carry {
-            self.set_fast_open_bits(index, bit::DEFERRED);
+            self.cold[index as usize].set_fast_open(bit::DEFERRED);
             return false;
         }
         self.ask(index, advice);
@@ -197,7 +186,7 @@ impl Tcp {
             true => bit::EXPERIMENTAL,
             false => 0,
         };
-        self.set_fast_open_bits(index, bit::ASKED | experimental);
+        self.cold[index as usize].set_fast_open(bit::ASKED | experimental);
         if matches!(advice, Advice::Request(_)) {
             self.note_failure(index, EarlyDataFailure::CookieUnknown);
         }
@@ -205,7 +194,7 @@ impl Tcp {
 
     /// The advice for a connection; its pause was checked when it was created.
     fn advice_for(&self, index: u32) -> Advice {
-        match self.fast_open_bits(index) & bit::PAUSED != 0 {
+        match self.cold[index as usize].fast_open() & bit::PAUSED != 0 {
             true => Advice::Nothing,
             // A pause that began since then does not matter.
             false => self
@@ -250,9 +239,9 @@ impl Tcp {
             }
             pcb.settings
                 .set(setting::MORE_ANNOUNCED, flags.more && queued == bytes.len());
-            self.set_fast_open_bits(index, bit::CARRIES);
+            self.cold[index as usize].set_fast_open(bit::CARRIES);
         }
-        self.clear_fast_open_bits(index, bit::DEFERRED);
+        self.cold[index as usize].clear_fast_open(bit::DEFERRED);
         if !needs_none {
             self.ask(index, advice);
         }
@@ -282,7 +271,7 @@ impl Tcp {
     //= RFC 7413 §4.1.3.1 (the SYN is repeated without data and cookie)
     pub(super) fn data_of_syn(&self, index: u32) -> usize {
         let pcb = &self.pcbs[index];
-        let carries = self.fast_open_bits(index) & bit::CARRIES != 0;
+        let carries = self.cold[index as usize].fast_open() & bit::CARRIES != 0;
         match pcb.state() == State::SynSent && pcb.syn_count == 0 && carries && self.scoreboard.has_room() {
             true => pcb.send_queue.len(),
             false => 0,
@@ -300,7 +289,7 @@ impl Tcp {
     /// The Fast Open option of the SYN about to be sent.
     pub(super) fn client_option(&self, index: u32) -> Option<FastOpen> {
         let pcb = &self.pcbs[index];
-        let asks = self.fast_open_bits(index) & bit::ASKED != 0;
+        let asks = self.cold[index as usize].fast_open() & bit::ASKED != 0;
         if pcb.state() != State::SynSent || pcb.syn_count > 0 || !asks {
             return None;
         }
@@ -319,7 +308,7 @@ impl Tcp {
         segment: &Segment<'_>,
         repeated: bool,
     ) {
-        let bits = self.fast_open_bits(index);
+        let bits = self.cold[index as usize].fast_open();
         if bits & (bit::ASKED | bit::CARRIES) == 0 {
             return;
         }
@@ -349,7 +338,7 @@ impl Tcp {
         }
         self.release_data_of_syn(cx.now, index, segment.ack);
         if taken {
-            self.set_fast_open_bits(index, bit::TAKEN);
+            self.cold[index as usize].set_fast_open(bit::TAKEN);
             cx.counters.tcp_fast_open_data_taken += 1;
             return;
         }
@@ -386,11 +375,11 @@ impl Tcp {
 
     /// Retransmits the SYN at once without data, since a router could not forward it with them.
     pub(super) fn syn_too_large(&mut self, index: u32) {
-        let carries = self.fast_open_bits(index) & bit::CARRIES != 0;
+        let carries = self.cold[index as usize].fast_open() & bit::CARRIES != 0;
         let pcb = &mut self.pcbs[index];
         if carries && pcb.state() == State::SynSent && pcb.syn_count == 1 {
             pcb.set(flag::SYN_PENDING);
-            self.set_fast_open_bits(index, bit::TOO_LARGE);
+            self.cold[index as usize].set_fast_open(bit::TOO_LARGE);
             self.mark_ready(index);
         }
     }
@@ -398,7 +387,7 @@ impl Tcp {
     /// Handles a timeout of an active open, after `retries` consecutive ones; `expired`: it is the
     /// last.
     pub(super) fn suspect_path(&mut self, cx: &mut Context<'_>, index: u32, timeouts: u8, expired: bool) {
-        let bits = self.fast_open_bits(index);
+        let bits = self.cold[index as usize].fast_open();
         let is_early = bits & (bit::ASKED | bit::CARRIES) != 0;
         if is_early && (timeouts == VANISHED || (timeouts < VANISHED && expired)) {
             cx.counters.tcp_fast_open_pauses += 1;

@@ -14,6 +14,7 @@ use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Tcp;
+use super::pcb::Pcb;
 use crate::config::TcpConfig;
 use crate::socket::{CommonSettings, setting};
 use crate::time::Instant;
@@ -26,22 +27,21 @@ const FASTEST: u64 = 2;
 /// doubles its rate in this round trip, and again before it sees the next window.
 const AHEAD: u32 = 4;
 
-impl Tcp {
+impl TcpConfig {
     /// Largest receive queue that a connection may get, in bytes.
     pub(super) fn largest_receive_buffer(&self, settings: &CommonSettings) -> u32 {
         if settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             return settings.receive_buffer;
         }
-        let TcpConfig {
-            receive_buffer_max,
-            short_path_buffer,
-            idle_buffer,
-            ..
-        } = self.config;
-        let grown = receive_buffer_max.max(short_path_buffer).max(idle_buffer);
+        let grown = self
+            .receive_buffer_max
+            .max(self.short_path_buffer)
+            .max(self.idle_buffer);
         settings.receive_buffer.max(grown)
     }
+}
 
+impl Tcp {
     /// Handles growth of the congestion window: the program may have to queue more ahead.
     #[inline]
     pub(super) fn grow_send_buffer(&mut self, index: u32) {
@@ -66,7 +66,7 @@ impl Tcp {
     pub(super) fn grow_receive_buffer(&mut self, now: Instant, index: u32) {
         let pcb = &self.pcbs[index];
         if pcb.settings.receive_buffer < self.config.short_path_buffer && self.channels.is_attended() {
-            return self.double_receive_buffer(index, self.config.short_path_buffer);
+            return self.pcbs[index].double_receive_buffer(self.config.short_path_buffer);
         }
         let pcb = &mut self.pcbs[index];
         let rtt_ns = pcb.rtt.srtt_ns();
@@ -130,11 +130,14 @@ impl Tcp {
 
     /// Allows the peer to send more ahead, since this side's program does not read soon.
     fn grow_for_idle_program(&mut self, index: u32) {
-        self.double_receive_buffer(index, self.most_for_idle());
+        let most = self.most_for_idle();
+        self.pcbs[index].double_receive_buffer(most);
     }
+}
 
-    fn double_receive_buffer(&mut self, index: u32, most: u32) {
-        let settings = &mut self.pcbs[index].settings;
+impl Pcb {
+    fn double_receive_buffer(&mut self, most: u32) {
+        let settings = &mut self.settings;
         if settings.receive_buffer < most && !settings.has(setting::RECEIVE_BUFFER_CHOSEN) {
             settings.receive_buffer = settings.receive_buffer.saturating_mul(2).min(most);
         }

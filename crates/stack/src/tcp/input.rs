@@ -289,7 +289,7 @@ impl Tcp {
                 self.finish(index, Some(error));
             }
             _ => {
-                self.note_soft_error(cx.now, index, error);
+                self.cold[index as usize].note_soft_error(cx.now, error);
                 self.report_soft_error(index, error);
             }
         }

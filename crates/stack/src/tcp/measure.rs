@@ -2,31 +2,28 @@
 //! every segment is retransmitted, and Karn's rule measures none. Timestamps then measure the path,
 //! so that the timeout grows.
 
+use super::pcb::{Pcb, flag};
 use super::progress::Progress;
 use super::segment::Segment;
-use super::{Pcb, Tcp, flag};
 use crate::socket::setting;
 use crate::time::Instant;
 
 const MS: u64 = 1_000_000;
 
-impl Tcp {
+impl Pcb {
     /// Handles an acknowledgement of new data whose segments gave no sample. The timeout stays
     /// backed off until a round trip is measured.
     //= RFC 6298 §5 (a new measurement collapses the timeout after it was backed off)
     #[inline]
-    pub(super) fn measure(&mut self, now: Instant, index: u32, segment: &Segment<'_>, progress: &Progress) {
-        let measured = progress.rtt_ns.is_some() || self.pcbs[index].measure_repaired(now, segment);
-        let pcb = &mut self.pcbs[index];
+    pub(super) fn measure(&mut self, now: Instant, segment: &Segment<'_>, progress: &Progress) {
+        let measured = progress.rtt_ns.is_some() || self.measure_repaired(now, segment);
         if measured {
-            pcb.end_backoff();
-        } else if pcb.backoff > 0 {
-            pcb.settings.set(setting::BACKOFF_KEPT, true);
+            self.end_backoff();
+        } else if self.backoff > 0 {
+            self.settings.set(setting::BACKOFF_KEPT, true);
         }
     }
-}
 
-impl Pcb {
     /// Ends the backoff: the timeout follows the measurements.
     #[inline]
     pub(super) fn end_backoff(&mut self) {

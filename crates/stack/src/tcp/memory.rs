@@ -231,12 +231,6 @@ impl Tcp {
         free > 0 && (state.memory_first_passed != 0 || free > state.memory_too_little)
     }
 
-    /// Checks the whole list again, whatever memory is free: a connection on it has ended.
-    pub(super) fn look_through_memory_waiters(&mut self) {
-        let state = &mut self.state[0];
-        (state.memory_first_passed, state.memory_too_little) = (0, 0);
-    }
-
     /// Wakes the connections that have waited longest, at most one for each free block, except
     /// those that hold their share already. A connection that finds too little memory waits again.
     #[cold]
@@ -267,7 +261,7 @@ impl Tcp {
             }
             left -= 1;
             let state = &mut self.state[0];
-            (state.memory_first_passed, state.memory_too_little) = (0, 0);
+            state.look_through_memory_waiters();
             if state.memory_waiters == 0 {
                 self.channels.press(false);
             }

@@ -213,8 +213,8 @@ impl Tcp {
         let mut owned = Vec::new();
         let mut sent = Owned::of(&self.scoreboard.sent);
         let mut flights = Owned::of(&self.scoreboard.flights);
-        let mut ranges = Owned::of(&self.ranges);
-        let mut ends = Owned::of(&self.record_ends);
+        let mut ranges = Owned::of(&self.ranges.ranges);
+        let mut ends = Owned::of(&self.record_ends.ends);
         for (index, pcb) in self.pcbs.iter_live() {
             if Some(index) == wreck {
                 continue;
@@ -224,18 +224,18 @@ impl Tcp {
                 && sent.claim_list(&self.scoreboard.sent, pcb.sent_head, |record| record.next)
                     == Some(pcb.sent_tail)
                 && ranges
-                    .claim_list(&self.ranges, pcb.ranges, |range| range.next)
+                    .claim_list(&self.ranges.ranges, pcb.ranges, |range| range.next)
                     .is_some()
                 && (pcb.flight == NONE || flights.claim(&self.scoreboard.flights, pcb.flight))
-                && ends.claim_ring(&self.record_ends, pcb.record_end(), |end| end.next);
+                && ends.claim_ring(&self.record_ends.ends, pcb.record_end(), |end| end.next);
             if !whole {
                 return Err(Damaged);
             }
         }
         self.scoreboard.sent.mend(|index, _| sent.has(index));
         self.scoreboard.flights.mend(|index, _| flights.has(index));
-        self.ranges.mend(|index, _| ranges.has(index));
-        self.record_ends.mend(|index, _| ends.has(index));
+        self.ranges.ranges.mend(|index, _| ranges.has(index));
+        self.record_ends.ends.mend(|index, _| ends.has(index));
         self.deferred_free.mend(|_, _| false);
         let state = &mut self.state[0];
         state.loopback = ByteQueue::EMPTY;

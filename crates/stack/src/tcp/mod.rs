@@ -39,6 +39,7 @@ mod prediction;
 mod probes;
 mod progress;
 mod ranges;
+mod reassembly;
 mod records;
 mod reply;
 mod report;
@@ -50,6 +51,7 @@ mod scoreboard;
 mod segment;
 mod segmentation;
 mod sent;
+mod state;
 mod syn;
 pub(crate) mod syn_cookie;
 pub(crate) mod time_wait;
@@ -57,8 +59,7 @@ mod timers;
 mod urgent;
 
 use toehold_link::steering::Steering;
-use toehold_shm::{ByteQueue, Carver, Channels, NONE, OutOfMemory, Payload, Slab, Table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use toehold_shm::{Carver, Channels, NONE, OutOfMemory, Payload, Slab, Table};
 
 pub(crate) use fast_open_client::Opening;
 pub use fast_open_client::{EarlyData, EarlyDataFailure};
@@ -74,16 +75,16 @@ use self::aside::Aside;
 use self::channel::Channel;
 use self::cold::Cold;
 use self::deferred_free::DeferredFree;
-use self::delayed_ack::DelayedAcks;
 use self::fast_open_cache::FastOpenCache;
 use self::listeners::Listeners;
 use self::memory::Thresholds;
-use self::ranges::Range;
-use self::records::RecordEnd;
+use self::ranges::Ranges;
+use self::records::RecordEnds;
 use self::reply::Reply;
 use self::report::Report;
 use self::rtt::RtoBounds;
 use self::scoreboard::Scoreboard;
+use self::state::TcpState;
 use self::time_wait::{Flow, Flows, TimeWaits};
 use crate::config::{Config, TcpConfig};
 use crate::counters::{Counters, Work};
@@ -102,49 +103,6 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a mut Counters,
 }
 
-/// The scalar state of one stack's TCP.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct TcpState {
-    ready_head: u32,
-    ready_tail: u32,
-    event_head: u32,
-    event_tail: u32,
-    /// First of the closed blocks whose bytes the peer may still read.
-    deferred_head: u32,
-    next_generation: u32,
-    next_port: u32,
-    /// Challenge acknowledgements still allowed in the present second.
-    challenge_budget: u32,
-    challenge_second: u64,
-    /// When a SYN cookie was last sent, to tell answers from unexpected segments.
-    cookie_sent_at: Instant,
-    random: u64,
-    reply_head: u32,
-    reply_tail: u32,
-    /// First and last of the connections whose program waits for payload memory,
-    /// see `memory`.
-    memory_waiters: u32,
-    memory_waiters_tail: u32,
-    /// The first waiting connection that the free memory does not help, and the memory that was
-    /// free when it was tried.
-    memory_first_passed: u32,
-    memory_too_little: u32,
-    /// Ranges left when data ahead of gaps were last dropped.
-    ranges_left: u32,
-    unused: u32,
-    /// The block that is being changed, see `mend`.
-    suspect: u64,
-    /// Up to which number new data were last about to be sent; the upper bits name the connection,
-    /// see `mend`.
-    sending: u64,
-    delayed_acks: DelayedAcks,
-    /// Waiting segments of this stack to itself, with the totals queued and handled.
-    loopback: ByteQueue,
-    loopback_sent: u64,
-    loopback_taken: u64,
-}
-
 /// Every connection of a stack.
 pub(crate) struct Tcp {
     pub(crate) config: TcpConfig,
@@ -160,12 +118,12 @@ pub(crate) struct Tcp {
     asides: Table<Aside>,
     pub(crate) scoreboard: Scoreboard,
     deferred_free: Slab<DeferredFree>,
-    ranges: Slab<Range>,
+    ranges: Ranges,
     /// A cold record for each control block.
-    cold: Table<Cold>,
+    pub(crate) cold: Table<Cold>,
     /// A record for each control block, of errors that ended an attempt to connect.
     reports: Table<Report>,
-    record_ends: Slab<RecordEnd>,
+    pub(crate) record_ends: RecordEnds,
     pub(crate) payload: Payload,
     thresholds: Thresholds,
     pub(crate) channels: Channels,
@@ -188,21 +146,16 @@ pub(crate) struct Tcp {
     process: u64,
 }
 
-/// Ranges received ahead of gaps.
-fn range_capacity(config: &Config) -> u32 {
-    config.connections.max(1 << 12)
-}
-
 impl Tcp {
     pub(crate) fn bytes_needed(config: &Config) -> usize {
         Slab::<Pcb>::bytes_needed(config.connections)
             + Table::<Aside>::bytes_needed(config.connections as usize)
             + Scoreboard::bytes_needed(config.connections)
             + Slab::<DeferredFree>::bytes_needed(config.connections)
-            + Slab::<Range>::bytes_needed(range_capacity(config))
+            + Ranges::bytes_needed(config.connections)
             + Table::<Cold>::bytes_needed(config.connections as usize)
             + Table::<Report>::bytes_needed(config.connections as usize)
-            + Slab::<RecordEnd>::bytes_needed(records::CAPACITY)
+            + RecordEnds::bytes_needed()
             + Payload::bytes_needed_with(
                 config.payload_blocks,
                 config.payload_block_len,
@@ -240,10 +193,10 @@ impl Tcp {
             asides: carver.table(config.connections as usize)?,
             scoreboard: Scoreboard::create(carver, config.connections)?,
             deferred_free: carver.slab(config.connections)?,
-            ranges: carver.slab(range_capacity(config))?,
+            ranges: Ranges::create(carver, config.connections)?,
             cold: carver.table(config.connections as usize)?,
             reports: carver.table(config.connections as usize)?,
-            record_ends: carver.slab(records::CAPACITY)?,
+            record_ends: RecordEnds::create(carver)?,
             demux: Demultiplexer::create(
                 carver,
                 config.demux,
@@ -268,33 +221,7 @@ impl Tcp {
             tcp.keys.set_fast_open_key(key);
         }
         if carver.is_fresh() {
-            tcp.state[0] = TcpState {
-                ready_head: NONE,
-                ready_tail: NONE,
-                event_head: NONE,
-                event_tail: NONE,
-                deferred_head: NONE,
-                next_generation: 1,
-                next_port: 0,
-                challenge_budget: 0,
-                challenge_second: u64::MAX,
-                cookie_sent_at: Instant::NEVER,
-                random: config.seed | 1,
-                reply_head: 0,
-                reply_tail: 0,
-                memory_waiters: 0,
-                memory_waiters_tail: 0,
-                memory_first_passed: 0,
-                memory_too_little: 0,
-                ranges_left: 0,
-                unused: 0,
-                suspect: 0,
-                sending: 0,
-                delayed_acks: DelayedAcks::default(),
-                loopback: ByteQueue::EMPTY,
-                loopback_sent: 0,
-                loopback_taken: 0,
-            };
+            tcp.state[0] = TcpState::new(config.seed);
         }
         Ok(tcp)
     }
@@ -372,24 +299,9 @@ impl Tcp {
     pub(crate) fn rename(&mut self, index: u32) -> ConnectionId {
         self.touch(index);
         self.close_channel(index);
-        let generation = self.next_generation();
+        let generation = self.state[0].next_generation();
         self.pcbs[index].generation = generation;
         ConnectionId { index, generation }
-    }
-
-    fn next_generation(&mut self) -> u32 {
-        let state = &mut self.state[0];
-        state.next_generation = state.next_generation.wrapping_add(1).max(1);
-        state.next_generation
-    }
-
-    /// A pseudo-random number that needs no secrecy (xorshift64*).
-    fn random(&mut self) -> u64 {
-        let state = &mut self.state[0].random;
-        *state ^= *state >> 12;
-        *state ^= *state << 25;
-        *state ^= *state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
     /// Puts a connection on the list of those that may have data to send.
@@ -576,12 +488,12 @@ impl Tcp {
         self.wheel.cancel(index);
         self.scoreboard.drop_all(&mut self.pcbs[index]);
         self.drop_ranges(index);
-        self.drop_records(index);
+        self.record_ends.drop_all(&mut self.pcbs[index]);
         self.pcbs[index].send_queue.clear(&mut self.payload);
         if self.pcbs[index].memory_next == 0 {
             self.remove_pcb(index);
         } else {
-            self.look_through_memory_waiters();
+            self.state[0].look_through_memory_waiters();
         }
     }
 }

@@ -337,7 +337,7 @@ impl Tcp {
         let start = pcb.snd_nxt;
         let offset = start.distance(pcb.queue_start()) as usize;
         let fin = last && fin_unsent(pcb) && fin_fits(pcb, take);
-        let pushed = self.ends_record(pcb, start + take)
+        let pushed = self.record_ends.ends_at(pcb, start + take)
             || ends_push(pcb, start + take)
             || pcb.has(flag::PROBE) && !last
             || self.scoreboard.fills_half_window(pcb, start + take);
@@ -377,7 +377,7 @@ impl Tcp {
             flight.prr.sent(take);
         }
         pcb.clear(flag::PROBE);
-        self.forget_sent_records(index);
+        self.record_ends.drop_sent(&mut self.pcbs[index]);
         Ok(())
     }
 

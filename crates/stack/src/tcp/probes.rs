@@ -50,7 +50,9 @@ impl Tcp {
     ) -> Result<(), Stopped> {
         let pcb = &self.pcbs[index];
         let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);
-        let fresh = self.within_record(pcb, pcb.unsent().min(pcb.mss.into()));
+        let fresh = self
+            .record_ends
+            .within_record(pcb, pcb.unsent().min(pcb.mss.into()));
         let at = pcb.sent_tail;
         if pcb.outstanding() == 0 || at == NONE || self.scoreboard[at].is_sacked() {
             self.pcbs[index].clear(flag::TAIL_PROBE);

@@ -1,15 +1,19 @@
 //! Ranges received ahead of a gap. Their bytes lie in the receive queue's chain at their final
 //! place; the records mark these bytes.
 
-use toehold_shm::{NONE, Steps};
-use toehold_wire::tcp::Seq;
+use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Steps};
+use toehold_wire::tcp::{SackBlocks, Seq};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::segment::Data;
-use super::{Context, Tcp, flag};
+use super::pcb::{Pcb, flag};
 
 /// Most ranges of a connection.
 const MAX_RANGES: u32 = 64;
+
+/// Ranges for this many connections.
+fn capacity(connections: u32) -> u32 {
+    connections.max(1 << 12)
+}
 
 /// A range received ahead of a gap.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -31,56 +35,48 @@ impl Range {
     }
 }
 
-impl Tcp {
-    /// Stores a segment that arrived ahead of a gap.
-    pub(super) fn keep_ahead(
-        &mut self,
-        cx: &mut Context<'_>,
-        index: u32,
-        start: Seq,
-        payload: &Data<'_>,
-        (from, len): (usize, usize),
-        fin: bool,
-    ) {
-        let end = start + len as u32;
-        self.note_overlap(cx, index, start, end);
-        if !fin && self.is_kept(index, start, end) {
-            return;
-        }
-        let pcb = &self.pcbs[index];
-        let head = pcb.rcv_nxt - pcb.receive_queue.len() as u32;
-        let offset = start.distance(head) as usize;
-        if self.is_scarce() {
-            cx.counters.tcp_out_of_order_drops += 1;
-            return;
-        }
-        if self.place_payload(index, offset, payload, (from, len)) < len {
-            cx.counters.payload_memory_out += 1;
-            cx.counters.tcp_out_of_order_drops += 1;
-            return;
-        }
-        if self.insert_range(index, start, end, fin) {
-            cx.counters.tcp_out_of_order += 1;
-        } else {
-            cx.counters.tcp_out_of_order_drops += 1;
-        }
+/// The ranges of all connections.
+pub(crate) struct Ranges {
+    pub(super) ranges: Slab<Range>,
+}
+
+impl Ranges {
+    pub(super) fn bytes_needed(connections: u32) -> usize {
+        Slab::<Range>::bytes_needed(capacity(connections))
+    }
+
+    pub(super) fn create(carver: &mut Carver, connections: u32) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            ranges: carver.slab(capacity(connections))?,
+        })
+    }
+
+    /// The number of ranges of all connections.
+    pub(super) fn len(&self) -> u32 {
+        self.ranges.len()
     }
 
     /// Whether all of `start..end` is stored already, ahead of a gap. Its range then becomes the
     /// most recent one.
-    fn is_kept(&mut self, index: u32, start: Seq, end: Seq) -> bool {
-        match self.overlapping(index, start, end) {
+    pub(super) fn is_kept(&mut self, pcb: &mut Pcb, start: Seq, end: Seq) -> bool {
+        match self.overlapping(pcb, start, end) {
             Some(at) if self.ranges[at].start.le(start) && self.ranges[at].end.ge(end) => {
-                self.make_latest(index, at);
+                self.make_latest(pcb, at);
                 true
             }
             _ => false,
         }
     }
 
+    /// The first part of `start..end` that is stored already.
+    pub(super) fn overlap(&self, pcb: &Pcb, start: Seq, end: Seq) -> Option<(Seq, Seq)> {
+        let range = self.ranges[self.overlapping(pcb, start, end)?];
+        Some((range.start.max(start), range.end.min(end)))
+    }
+
     /// The first range that contains bytes of `start..end`.
-    fn overlapping(&self, index: u32, start: Seq, end: Seq) -> Option<u32> {
-        let mut at = self.pcbs[index].ranges;
+    fn overlapping(&self, pcb: &Pcb, start: Seq, end: Seq) -> Option<u32> {
+        let mut at = pcb.ranges;
         let mut steps = Steps::along(self.ranges.capacity());
         while at != NONE && self.ranges[at].end.le(start) {
             steps.count();
@@ -89,22 +85,8 @@ impl Tcp {
         (at != NONE && self.ranges[at].start.lt(end)).then_some(at)
     }
 
-    /// Reports the first part of `start..end`, above the acknowledgement, that arrived before.
-    //= RFC 2883 §4.2 (partial duplicates: the block has the first contiguous part that came twice)
-    pub(super) fn note_overlap(&mut self, cx: &mut Context<'_>, index: u32, start: Seq, end: Seq) {
-        if let Some(at) = self.overlapping(index, start, end) {
-            let Range {
-                start: left,
-                end: right,
-                ..
-            } = self.ranges[at];
-            self.report_duplicate(cx, index, left.max(start), right.min(end));
-        }
-    }
-
     /// The end of the data ahead of gaps, if the peer has learnt it by SACK and continues there.
-    pub(super) fn highest_kept(&self, index: u32) -> Option<Seq> {
-        let pcb = &self.pcbs[index];
+    pub(super) fn highest_kept(&self, pcb: &Pcb) -> Option<Seq> {
         let (mut at, mut highest) = (pcb.ranges, None);
         let mut steps = Steps::along(self.ranges.capacity());
         while pcb.has(flag::SACK)
@@ -117,22 +99,40 @@ impl Tcp {
         highest
     }
 
+    /// The blocks to report in acknowledgements: a duplicate, then the ranges, the most recently
+    /// changed one first.
+    //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
+    pub(super) fn blocks_to_report(&self, pcb: &Pcb) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        if pcb.has(flag::DSACK) {
+            blocks.push(pcb.dsack_left, pcb.dsack_right);
+        }
+        let mut at = pcb.latest_range;
+        while blocks.len() < 4
+            && let Some(range) = self.ranges.get(at)
+        {
+            blocks.push(range.start, range.reported_end());
+            at = range.older;
+        }
+        blocks
+    }
+
     /// Makes a range the first to report. Ranges reported before follow in their order.
     //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
-    fn make_latest(&mut self, index: u32, at: u32) {
-        if self.pcbs[index].latest_range == at {
+    fn make_latest(&mut self, pcb: &mut Pcb, at: u32) {
+        if pcb.latest_range == at {
             return;
         }
-        self.leave_recency(index, at);
-        self.ranges[at].older = std::mem::replace(&mut self.pcbs[index].latest_range, at);
+        self.leave_recency(pcb, at);
+        self.ranges[at].older = std::mem::replace(&mut pcb.latest_range, at);
     }
 
     /// Removes a range from the order of reports.
-    fn leave_recency(&mut self, index: u32, at: u32) {
+    fn leave_recency(&mut self, pcb: &mut Pcb, at: u32) {
         let older = self.ranges[at].older;
-        let latest = self.pcbs[index].latest_range;
+        let latest = pcb.latest_range;
         if latest == at {
-            self.pcbs[index].latest_range = older;
+            pcb.latest_range = older;
             return;
         }
         let mut newer = latest;
@@ -147,8 +147,8 @@ impl Tcp {
     }
 
     /// Adds `start..end` to the connection's list and joins adjacent ranges.
-    fn insert_range(&mut self, index: u32, start: Seq, end: Seq, fin: bool) -> bool {
-        let (mut previous, mut at, mut count) = (NONE, self.pcbs[index].ranges, 0);
+    pub(super) fn insert(&mut self, pcb: &mut Pcb, start: Seq, end: Seq, fin: bool) -> bool {
+        let (mut previous, mut at, mut count) = (NONE, pcb.ranges, 0);
         while at != NONE && self.ranges[at].end.lt(start) {
             previous = at;
             at = self.ranges[at].next;
@@ -158,7 +158,7 @@ impl Tcp {
             }
         }
         if at != NONE && self.ranges[at].start.le(end) {
-            self.widen_range(index, at, start, end, fin);
+            self.widen(pcb, at, start, end, fin);
             return true;
         }
         if self.count_from(at) + count >= MAX_RANGES {
@@ -168,17 +168,17 @@ impl Tcp {
             start,
             end,
             next: at,
-            older: self.pcbs[index].latest_range,
+            older: pcb.latest_range,
             fin: fin.into(),
         }) else {
             return false;
         };
         if previous == NONE {
-            self.pcbs[index].ranges = new;
+            pcb.ranges = new;
         } else {
             self.ranges[previous].next = new;
         }
-        self.pcbs[index].latest_range = new;
+        pcb.latest_range = new;
         true
     }
 
@@ -192,12 +192,12 @@ impl Tcp {
     }
 
     /// Widens a range, and absorbs the ranges behind it that it now touches.
-    fn widen_range(&mut self, index: u32, at: u32, start: Seq, end: Seq, fin: bool) {
+    fn widen(&mut self, pcb: &mut Pcb, at: u32, start: Seq, end: Seq, fin: bool) {
         let range = &mut self.ranges[at];
         range.start = range.start.min(start);
         range.end = range.end.max(end);
         range.fin |= u32::from(fin);
-        self.make_latest(index, at);
+        self.make_latest(pcb, at);
         loop {
             let range = self.ranges[at];
             let Some(&behind) = self.ranges.get(range.next) else {
@@ -206,7 +206,7 @@ impl Tcp {
             if behind.start.gt(range.end) {
                 return;
             }
-            self.leave_recency(index, range.next);
+            self.leave_recency(pcb, range.next);
             self.ranges.remove(range.next);
             let range = &mut self.ranges[at];
             range.end = range.end.max(behind.end);
@@ -217,13 +217,12 @@ impl Tcp {
 
     /// After a gap was filled, takes the data that are now in order. Returns `true` if a FIN is
     /// among them.
-    pub(super) fn join_ranges(&mut self, index: u32) -> bool {
+    pub(super) fn join(&mut self, pcb: &mut Pcb) -> bool {
         loop {
-            let at = self.pcbs[index].ranges;
+            let at = pcb.ranges;
             let Some(&range) = self.ranges.get(at) else {
                 return false;
             };
-            let pcb = &mut self.pcbs[index];
             if range.start.gt(pcb.rcv_nxt) {
                 return false;
             }
@@ -234,7 +233,7 @@ impl Tcp {
                 pcb.bytes_received = pcb.bytes_received.wrapping_add(more.into());
             }
             pcb.ranges = range.next;
-            self.leave_recency(index, at);
+            self.leave_recency(pcb, at);
             self.ranges.remove(at);
             if range.fin != 0 {
                 return true;
@@ -242,13 +241,12 @@ impl Tcp {
         }
     }
 
-    /// Drops every range.
-    pub(super) fn drop_ranges(&mut self, index: u32) {
-        let pcb = &mut self.pcbs[index];
+    /// Drops every range. Returns `false` if there was none.
+    pub(super) fn drop_all(&mut self, pcb: &mut Pcb) -> bool {
         let mut at = std::mem::replace(&mut pcb.ranges, NONE);
         pcb.latest_range = NONE;
         if at == NONE {
-            return;
+            return false;
         }
         let mut steps = Steps::along(self.ranges.capacity());
         while at != NONE {
@@ -257,8 +255,6 @@ impl Tcp {
             self.ranges.remove(at);
             at = next;
         }
-        // Frees blocks that held only bytes beyond a gap.
-        self.pcbs[index].receive_queue.trim(&mut self.payload);
-        self.keep_place(index);
+        true
     }
 }

@@ -8,15 +8,15 @@
 //! If a position finds no memory, it is left out: the segments are larger then, and the bytes are
 //! the same.
 
-use toehold_shm::{NONE, Steps};
+use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Steps};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Pcb, Tcp};
+use super::pcb::Pcb;
 use crate::counters::Counters;
 
 /// Most waiting ends of records, of all connections together.
-pub(super) const CAPACITY: u32 = 1 << 12;
+const CAPACITY: u32 = 1 << 12;
 
 /// An end of a record. The ends of a connection form a ring in order of sequence. The connection
 /// refers to the last one, whose next is the first.
@@ -28,25 +28,39 @@ pub(super) struct RecordEnd {
     pub(super) next: u32,
 }
 
-impl Tcp {
-    /// Ends a record behind all bytes queued so far.
-    pub(crate) fn end_record(&mut self, index: u32, counters: &mut Counters) {
-        let pcb = &self.pcbs[index];
+/// The waiting ends of records of all connections.
+pub(crate) struct RecordEnds {
+    pub(super) ends: Slab<RecordEnd>,
+}
+
+impl RecordEnds {
+    pub(super) fn bytes_needed() -> usize {
+        Slab::<RecordEnd>::bytes_needed(CAPACITY)
+    }
+
+    pub(super) fn create(carver: &mut Carver) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            ends: carver.slab(CAPACITY)?,
+        })
+    }
+
+    /// Ends a record behind all bytes that a connection has queued so far.
+    pub(crate) fn end_record(&mut self, pcb: &mut Pcb, counters: &mut Counters) {
         let (end, last) = (pcb.queue_end(), pcb.record_end());
-        if pcb.unsent() == 0 || (last != NONE && self.record_ends[last].end == end) {
+        if pcb.unsent() == 0 || (last != NONE && self.ends[last].end == end) {
             return;
         }
-        let Some(new) = self.record_ends.insert(RecordEnd { end, next: NONE }) else {
+        let Some(new) = self.ends.insert(RecordEnd { end, next: NONE }) else {
             counters.context_memory_out += 1;
             return;
         };
         let first = if last == NONE {
             new
         } else {
-            std::mem::replace(&mut self.record_ends[last].next, new)
+            std::mem::replace(&mut self.ends[last].next, new)
         };
-        self.record_ends[new].next = first;
-        self.pcbs[index].accept_next = new;
+        self.ends[new].next = first;
+        pcb.accept_next = new;
     }
 
     /// The number of the next `len` bytes that belong to one record.
@@ -55,50 +69,50 @@ impl Tcp {
         if pcb.record_end() == NONE {
             return len;
         }
-        let first = self.record_ends[pcb.record_end()].next;
-        len.min(self.record_ends[first].end.after(pcb.snd_nxt))
+        let first = self.ends[pcb.record_end()].next;
+        len.min(self.ends[first].end.after(pcb.snd_nxt))
     }
 
     /// Whether a record ends at `seq`, up to which the next segment reaches.
     #[inline]
-    pub(super) fn ends_record(&self, pcb: &Pcb, seq: Seq) -> bool {
+    pub(super) fn ends_at(&self, pcb: &Pcb, seq: Seq) -> bool {
         pcb.record_end() != NONE && {
-            let first = self.record_ends[pcb.record_end()].next;
-            self.record_ends[first].end == seq
+            let first = self.ends[pcb.record_end()].next;
+            self.ends[first].end == seq
         }
     }
 
     /// Drops the ends up to which data were sent.
     #[inline]
-    pub(super) fn forget_sent_records(&mut self, index: u32) {
-        let mut steps = Steps::along(self.record_ends.capacity());
-        while self.pcbs[index].record_end() != NONE {
+    pub(super) fn drop_sent(&mut self, pcb: &mut Pcb) {
+        let mut steps = Steps::along(self.ends.capacity());
+        while pcb.record_end() != NONE {
             steps.count();
-            let last = self.pcbs[index].record_end();
-            let first = self.record_ends[last].next;
-            if self.record_ends[first].end.gt(self.pcbs[index].snd_nxt) {
+            let last = pcb.record_end();
+            let first = self.ends[last].next;
+            if self.ends[first].end.gt(pcb.snd_nxt) {
                 return;
             }
-            self.remove_first(index, last, first);
+            self.remove_first(pcb, last, first);
         }
     }
 
-    /// Drops all ends.
-    pub(super) fn drop_records(&mut self, index: u32) {
-        let mut steps = Steps::along(self.record_ends.capacity());
-        while self.pcbs[index].record_end() != NONE {
+    /// Drops all ends of a connection.
+    pub(super) fn drop_all(&mut self, pcb: &mut Pcb) {
+        let mut steps = Steps::along(self.ends.capacity());
+        while pcb.record_end() != NONE {
             steps.count();
-            let last = self.pcbs[index].record_end();
-            self.remove_first(index, last, self.record_ends[last].next);
+            let last = pcb.record_end();
+            self.remove_first(pcb, last, self.ends[last].next);
         }
     }
 
-    fn remove_first(&mut self, index: u32, last: u32, first: u32) {
+    fn remove_first(&mut self, pcb: &mut Pcb, last: u32, first: u32) {
         if first == last {
-            self.pcbs[index].accept_next = NONE;
+            pcb.accept_next = NONE;
         } else {
-            self.record_ends[last].next = self.record_ends[first].next;
+            self.ends[last].next = self.ends[first].next;
         }
-        self.record_ends.remove(first);
+        self.ends.remove(first);
     }
 }

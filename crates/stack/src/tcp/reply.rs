@@ -167,7 +167,7 @@ impl Tcp {
             reply.ts_echo = pcb.ts_recent;
             reply.sack = u8::from(pcb.has(super::flag::SACK));
             if pcb.has(super::flag::WINDOW_SCALING) {
-                reply.scale = super::syn::window_scale(self.largest_receive_buffer(&settings)) + 1;
+                reply.scale = super::syn::window_scale(self.config.largest_receive_buffer(&settings)) + 1;
             }
         }
         self.state[0].cookie_sent_at = cx.now;

@@ -183,7 +183,10 @@ impl Tcp {
         };
         if over {
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.finish(index, Some(self.timeout_error(index)));
+            self.finish(
+                index,
+                Some(self.cold[index as usize].timeout_error(&self.pcbs[index])),
+            );
         }
         over
     }

@@ -2,13 +2,14 @@
 //! those for duplicates (RFC 2883).
 
 use toehold_shm::{NONE, Steps};
-use toehold_wire::tcp::{SackBlocks, Seq};
+use toehold_wire::tcp::Seq;
 
 use super::pcb::{Pcb, flag};
 use super::progress::Progress;
 use super::scoreboard::Scoreboard;
 use super::segment::Segment;
 use super::{Context, Tcp};
+use crate::counters::Counters;
 use crate::time::Instant;
 
 impl Scoreboard {
@@ -93,44 +94,28 @@ impl Scoreboard {
 }
 
 impl Tcp {
-    /// The blocks to report in acknowledgements: a duplicate, then the ranges, the most recently
-    /// changed one first.
-    //= RFC 2018 §4 (the block of the newest segment, then the most recently reported ones)
-    pub(super) fn blocks_to_report(&self, pcb: &Pcb) -> SackBlocks {
-        let mut blocks = SackBlocks::default();
-        if pcb.has(flag::DSACK) {
-            blocks.push(pcb.dsack_left, pcb.dsack_right);
-        }
-        let mut at = pcb.latest_range;
-        while blocks.len() < 4
-            && let Some(range) = self.ranges.get(at)
-        {
-            blocks.push(range.start, range.reported_end());
-            at = range.older;
-        }
-        blocks
-    }
-
     /// Notes that data arrived twice, to report it.
     pub(super) fn note_duplicate(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
-        let rcv_nxt = self.pcbs[index].rcv_nxt;
+        let pcb = &mut self.pcbs[index];
+        let rcv_nxt = pcb.rcv_nxt;
         let (left, right) = (segment.seq, segment.seq + segment.len());
         if left.lt(right) && left.lt(rcv_nxt) {
             //= RFC 2883 §4 (a duplicate that starts below the acknowledgement)
-            self.report_duplicate(cx, index, left, right.min(rcv_nxt));
+            pcb.report_duplicate(left, right.min(rcv_nxt), cx.counters);
         } else {
             cx.counters.tcp_duplicate_bytes += segment.payload.len() as u64;
         }
     }
+}
 
+impl Pcb {
     /// Reports bytes that arrived twice with the next acknowledgement.
-    pub(super) fn report_duplicate(&mut self, cx: &mut Context<'_>, index: u32, left: Seq, right: Seq) {
-        cx.counters.tcp_duplicate_bytes += u64::from(right.distance(left));
-        let pcb = &mut self.pcbs[index];
-        if pcb.has(flag::SACK) {
-            pcb.set(flag::DSACK);
-            pcb.dsack_left = left;
-            pcb.dsack_right = right;
+    pub(super) fn report_duplicate(&mut self, left: Seq, right: Seq, counters: &mut Counters) {
+        counters.tcp_duplicate_bytes += u64::from(right.distance(left));
+        if self.has(flag::SACK) {
+            self.set(flag::DSACK);
+            self.dsack_left = left;
+            self.dsack_right = right;
         }
     }
 }

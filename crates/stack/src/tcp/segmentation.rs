@@ -11,7 +11,7 @@ impl Tcp {
     /// The number of bytes of new data to send next; 0: none now.
     pub(super) fn next_chunk(&mut self, index: u32, queued: u32) -> u32 {
         let pcb = &self.pcbs[index];
-        let unsent = self.within_record(pcb, queued);
+        let unsent = self.record_ends.within_record(pcb, queued);
         let followed = unsent < queued;
         let mss = u32::from(pcb.mss);
         let window = (pcb.snd_una + pcb.snd_wnd).after(pcb.snd_nxt);

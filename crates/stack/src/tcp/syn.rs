@@ -26,7 +26,7 @@ const QUICK_ACKS: u8 = 16;
 impl Tcp {
     /// A control block with its sequence numbers chosen.
     pub(super) fn new_pcb(&mut self, now: Instant, tuple: FourTuple, settings: &Settings) -> Pcb {
-        let generation = self.next_generation();
+        let generation = self.state[0].next_generation();
         let mut pcb = Pcb::new(
             tuple,
             generation,
@@ -40,7 +40,7 @@ impl Tcp {
         pcb.snd_up = pcb.iss;
         pcb.ecn_recover = pcb.iss;
         pcb.ts_offset = self.keys.timestamp_offset(&tuple);
-        pcb.rcv_wscale = window_scale(self.largest_receive_buffer(settings));
+        pcb.rcv_wscale = window_scale(self.config.largest_receive_buffer(settings));
         pcb.quick_acks = QUICK_ACKS;
         pcb.last_received = now;
         pcb.last_sent = now;

@@ -60,7 +60,10 @@ impl Tcp {
         if user_timeout_at(&self.pcbs[index]) <= cx.now {
             //= RFC 9293 §3.9.1 (data not delivered within the user timeout: abort)
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.finish(index, Some(self.timeout_error(index)));
+            self.finish(
+                index,
+                Some(self.cold[index as usize].timeout_error(&self.pcbs[index])),
+            );
             return;
         }
         if self.pcbs[index].ack_at <= cx.now {
@@ -136,7 +139,10 @@ impl Tcp {
         let pcb = &mut self.pcbs[index];
         if expired {
             cx.counters.tcp_aborted_on_timeout += 1;
-            self.finish(index, Some(self.timeout_error(index)));
+            self.finish(
+                index,
+                Some(self.cold[index as usize].timeout_error(&self.pcbs[index])),
+            );
             return;
         }
         if !pcb.has(flag::SYN_PENDING) {
@@ -222,22 +228,13 @@ impl Tcp {
         if pcb.keepalive_probes >= pcb.settings.keepalive_probes {
             cx.counters.tcp_aborted_on_timeout += 1;
             self.abort(index);
-            self.pcbs[index].error = self.timeout_error(index) as u8;
+            self.pcbs[index].error = self.cold[index as usize].timeout_error(&self.pcbs[index]) as u8;
             return;
         }
         pcb.keepalive_probes += 1;
         pcb.set(flag::PROBE);
         pcb.life_at = cx.now.plus_nanos(interval_ns);
         self.mark_ready(index);
-    }
-
-    /// Arms the keepalive timer if the program wants it.
-    pub(crate) fn start_keepalive(&mut self, index: u32, now: Instant) {
-        let pcb = &mut self.pcbs[index];
-        if pcb.settings.has(setting::KEEPALIVE) && pcb.state().is_synchronized() {
-            let idle_until = pcb.last_received + pcb.settings.keepalive_idle();
-            pcb.life_at = idle_until.max(now.plus_nanos(1));
-        }
     }
 
     /// Bounds the stay in FIN-WAIT-2 of a connection that its program has closed.
@@ -336,11 +333,11 @@ impl Tcp {
         if timeout_at <= now && matches!(pcb.timer(), RetransmitTimer::Off | RetransmitTimer::Timeout) {
             return (RetransmitTimer::Timeout, self.timeout_anew(now, index));
         }
-        if timeout_at > now && self.probe_wanted(pcb) {
+        if timeout_at > now && pcb.wants_tail_probe() {
             //= RFC 8985 §7.2 (a probe never waits longer than the retransmission timeout)
             let at = base
                 .max(pcb.last_sent)
-                .plus_nanos(self.probe_timeout_ns(pcb))
+                .plus_nanos(pcb.tail_probe_timeout_ns(&self.rto_bounds))
                 .min(timeout_at);
             return (RetransmitTimer::TailProbe, at.max(now.plus_nanos(1)));
         }
@@ -360,30 +357,6 @@ impl Tcp {
         }
     }
 
-    //= RFC 8985 §7.2 (when to schedule a tail loss probe)
-    fn probe_wanted(&self, pcb: &Pcb) -> bool {
-        pcb.has(flag::SACK)
-            && pcb.repair() == Repair::Open
-            && pcb.state().is_synchronized()
-            && pcb.sacked == 0
-            && pcb.backoff == 0
-            && pcb.rtt.has_sample()
-            && !pcb.has(flag::TAIL_PROBE_OUT | flag::TAIL_PROBE)
-            && pcb.sent_head != NONE
-    }
-
-    //= RFC 8985 §7.2 (PTO: two round trips, plus the peer's delay if one segment is in flight)
-    fn probe_timeout_ns(&self, pcb: &Pcb) -> u64 {
-        let two_trips = pcb.rtt.srtt_ns().saturating_mul(2);
-        let single = pcb.outstanding() <= u32::from(pcb.mss);
-        two_trips
-            + if single {
-                self.rto_bounds.min_ns
-            } else {
-                PROBE_SLACK_NS
-            }
-    }
-
     /// Arms the wheel for the earliest deadline if it does not fire before.
     #[inline]
     pub(crate) fn rearm(&mut self, index: u32) {
@@ -397,6 +370,35 @@ impl Tcp {
             pcb.wheel_at = earliest;
             self.wheel.schedule(index, earliest);
         }
+    }
+}
+
+impl Pcb {
+    /// Arms the keepalive timer if the program wants it.
+    pub(crate) fn start_keepalive(&mut self, now: Instant) {
+        if self.settings.has(setting::KEEPALIVE) && self.state().is_synchronized() {
+            let idle_until = self.last_received + self.settings.keepalive_idle();
+            self.life_at = idle_until.max(now.plus_nanos(1));
+        }
+    }
+
+    //= RFC 8985 §7.2 (when to schedule a tail loss probe)
+    fn wants_tail_probe(&self) -> bool {
+        self.has(flag::SACK)
+            && self.repair() == Repair::Open
+            && self.state().is_synchronized()
+            && self.sacked == 0
+            && self.backoff == 0
+            && self.rtt.has_sample()
+            && !self.has(flag::TAIL_PROBE_OUT | flag::TAIL_PROBE)
+            && self.sent_head != NONE
+    }
+
+    //= RFC 8985 §7.2 (PTO: two round trips, plus the peer's delay if one segment is in flight)
+    fn tail_probe_timeout_ns(&self, bounds: &RtoBounds) -> u64 {
+        let two_trips = self.rtt.srtt_ns().saturating_mul(2);
+        let single = self.outstanding() <= u32::from(self.mss);
+        two_trips + if single { bounds.min_ns } else { PROBE_SLACK_NS }
     }
 }
 

@@ -74,7 +74,7 @@ impl Tcp {
     fn predicted_ack(&mut self, cx: &mut Context<'_>, index: u32, segment: &Segment<'_>) {
         let mut progress = Progress::default();
         self.advance(cx, index, segment.ack, &mut progress);
-        self.measure(cx.now, index, segment, &progress);
+        self.pcbs[index].measure(cx.now, segment, &progress);
         self.pcbs[index].dup_acks = 0;
         self.grow_window(cx, index, &progress);
         let pcb = &mut self.pcbs[index];
