@@ -4,10 +4,11 @@ use toehold_shm::{NONE, Steps};
 use toehold_wire::tcp::{Flags, Options};
 
 use super::cold::Cold;
-use super::fast_open::Pending;
 use super::listener::{Listener, Scope};
+use super::pcb::{Pcb, State, flag};
+use super::pending::Pending;
 use super::segment::Segment;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::socket::{ConnectionId, ListenerId, Settings, SocketError, setting};
 use crate::time::Instant;
 use crate::tuple::Address;

@@ -3,8 +3,9 @@
 
 use toehold_wire::tcp::Flags;
 
+use super::pcb::{Pcb, State, flag};
 use super::segment::Segment;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::socket::SocketError;
 use crate::time::Instant;
 

@@ -4,10 +4,10 @@ use toehold_shm::NONE;
 use toehold_wire::tcp::Seq;
 
 use super::congestion;
-use super::pcb::Repair;
+use super::pcb::{Pcb, Repair, State, flag};
 use super::progress::Progress;
 use super::segment::Segment;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::socket::Change;
 use crate::time::Instant;
 

@@ -8,12 +8,12 @@
 //! No other process touches published bytes until they are absorbed, even if the connection ends.
 //! Their blocks stay in the queue until the program has released them.
 
-use toehold_shm::{Channels, Direction, Lane, LaneState};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use toehold_shm::{Direction, Lane, LaneState};
 
+use super::Tcp;
 use super::memory::room_of;
-use super::{Pcb, State, Tcp, flag, urgent_state};
-use crate::config::Config;
+use super::open_channel::Channel;
+use super::pcb::{Pcb, State, flag, urgent as urgent_state};
 use crate::socket::{Change, Event, SocketError, setting};
 use toehold_shm::NONE;
 
@@ -22,32 +22,6 @@ const MOST_AHEAD: u32 = 256 << 10;
 
 /// Most bytes that a program reads without a request, so that their memory returns.
 const MOST_UNTOLD: u32 = 64 << 10;
-
-/// Knowledge about a channel that only the holder of the lease has.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(super) struct Channel {
-    /// The lane's position of the send queue's end.
-    sent: u64,
-    /// How far the program may write.
-    send_limit: u64,
-    /// The lane's position of the receive queue's head.
-    read: u64,
-    /// How far the program may read.
-    receive_limit: u64,
-    pub(super) connection: u32,
-    /// Bytes to claim ahead: more than the program writes between two absorptions.
-    ahead: u32,
-    /// Not 0: the program has asked for room, and waits for it.
-    hungry: u32,
-    /// Bytes of the queue that is in use when [`Tcp::enter_lane`] was called.
-    entered_with: u32,
-}
-
-/// Channels of a stack.
-pub(super) fn capacity(config: &Config) -> u32 {
-    config.connections.min(Channels::MOST)
-}
 
 impl Tcp {
     fn lane(&self, channel: u32, direction: Direction) -> Option<Lane<'_>> {
@@ -265,7 +239,7 @@ impl Tcp {
             .saturating_mul(2)
             .clamp(self.payload.block_len() as u32, most);
         let pcb = &mut self.pcbs[index];
-        if !takes_more(pcb) {
+        if !pcb.takes_more() {
             // The program wrote while the connection ended.
             return;
         }
@@ -325,7 +299,7 @@ impl Tcp {
     fn publish_room(&mut self, index: u32, channel: u32) {
         let known = self.open_channels[channel];
         let mut limit = known.send_limit.max(known.sent);
-        let plain = takes_more(&self.pcbs[index]) && self.pcbs[index].error == 0;
+        let plain = self.pcbs[index].takes_more() && self.pcbs[index].error == 0;
         if plain {
             let room = self.pcbs[index].send_room();
             let held = self.claim(index, &known, room.min(known.ahead as usize));
@@ -422,11 +396,6 @@ impl Tcp {
         let positions = std::iter::successors(Some(from).filter(|&from| from < to), next);
         positions.map_while(move |position| block_at(position).map(|block| (position, block)))
     }
-}
-
-/// Whether bytes written now will be sent.
-pub(super) fn takes_more(pcb: &Pcb) -> bool {
-    matches!(pcb.state(), State::Established | State::CloseWait) && !pcb.has(flag::FIN_QUEUED)
 }
 
 fn received_state(pcb: &Pcb) -> LaneState {

@@ -1,7 +1,8 @@
 //! The end of a connection: shutdown, close, linger, abort, TIME-WAIT.
 
+use super::pcb::{Pcb, State, flag};
 use super::time_wait::TimeWait;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::socket::{Change, Shutdown, SocketError, setting};
 use crate::time::Instant;
 use toehold_shm::NONE;

@@ -4,9 +4,10 @@ use toehold_wire::tcp::Flags;
 
 use super::cold::Cold;
 use super::congestion::Congestion;
+use super::pcb::{State, flag};
 use super::segment::Segment;
 use super::time_wait::Flow;
-use super::{Context, Opening, State, Tcp, flag};
+use super::{Context, Opening, Tcp};
 use crate::ip::Ip;
 use crate::socket::{Change, ConnectionId, Settings, SocketError, setting};
 use crate::time::Instant;

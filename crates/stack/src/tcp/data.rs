@@ -3,8 +3,9 @@
 use toehold_wire::tcp::{Flags, Seq};
 
 use super::memory::room_of;
+use super::pcb::{Pcb, State, flag, urgent as urgent_state};
 use super::segment::{Data, Segment};
-use super::{Context, Pcb, State, Tcp, flag, urgent_state};
+use super::{Context, Tcp};
 use crate::socket::{Change, DirectReceive, SocketError, setting};
 use crate::time::Instant;
 use core::time::Duration;
@@ -23,6 +24,28 @@ pub(super) struct Fresh {
 }
 
 impl Tcp {
+    /// Whether an acknowledgement is delayed without need.
+    #[inline]
+    pub(crate) fn has_delayed_acks(&self) -> bool {
+        self.state[0].delayed_acks.is_any()
+    }
+
+    /// Sends the delayed acknowledgements with the next round.
+    pub(crate) fn flush_delayed_acks(&mut self, cx: &Context<'_>) {
+        for index in self.state[0].delayed_acks.take() {
+            if !self.pcbs.is_live(index) {
+                continue;
+            }
+            self.touch(index);
+            let pcb = &mut self.pcbs[index];
+            if pcb.ack_at.is_set() && pcb.ack_at > cx.now && !pcb.has(flag::INTERACTIVE) {
+                pcb.ack_at = Instant::NEVER;
+                pcb.set(flag::ACK_NOW);
+                self.mark_ready(index);
+            }
+        }
+    }
+
     //= RFC 9293 §3.10.7.4 (seventh, process the segment text; eighth, check the FIN bit)
     pub(super) fn data_input(
         &mut self,

@@ -3,18 +3,10 @@
 
 use toehold_link::{Fence, Transmitter};
 use toehold_shm::{NONE, Steps};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Tcp, flag};
-
-/// A closed connection whose memory is not free yet.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(super) struct DeferredFree {
-    fence: u64,
-    connection: u32,
-    next: u32,
-}
+use super::Tcp;
+use super::pcb::flag;
+use super::state::DeferredFree;
 
 impl Tcp {
     /// Puts a closed connection behind a fence, or frees its bytes if the peer has passed them

@@ -7,9 +7,6 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Context, Tcp, flag};
-use crate::time::Instant;
-
 /// Most connections in the list. Others wait for their timers.
 const MOST: usize = 7;
 
@@ -31,37 +28,13 @@ impl DelayedAcks {
     }
 
     #[inline]
-    fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         self.count != 0
     }
 
     /// Takes all valid entries, whatever another process has written to the memory.
-    fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
         let taken = std::mem::take(self);
         taken.connections.into_iter().take(taken.count as usize)
-    }
-}
-
-impl Tcp {
-    /// Whether an acknowledgement is delayed without need.
-    #[inline]
-    pub(crate) fn has_delayed_acks(&self) -> bool {
-        self.state[0].delayed_acks.is_any()
-    }
-
-    /// Sends the delayed acknowledgements with the next round.
-    pub(crate) fn flush_delayed_acks(&mut self, cx: &Context<'_>) {
-        for index in self.state[0].delayed_acks.take() {
-            if !self.pcbs.is_live(index) {
-                continue;
-            }
-            self.touch(index);
-            let pcb = &mut self.pcbs[index];
-            if pcb.ack_at.is_set() && pcb.ack_at > cx.now && !pcb.has(flag::INTERACTIVE) {
-                pcb.ack_at = Instant::NEVER;
-                pcb.set(flag::ACK_NOW);
-                self.mark_ready(index);
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The undelivered data of a node that is about to end.
 
-use super::{Pcb, State, Tcp, flag};
+use super::Tcp;
+use super::pcb::{Pcb, State, flag};
 use crate::Stack;
 
 impl Stack {

@@ -5,9 +5,10 @@ use toehold_shm::{Gather, NONE};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Header, Options, SackBlocks, Seq, Timestamps};
 
-use super::loopback::Queued;
 use super::memory::room_of;
-use super::{Context, Pcb, Tcp, flag};
+use super::pcb::{Pcb, flag};
+use super::queued::Queued;
+use super::{Context, Tcp};
 use crate::ip::{HOP_LIMIT, set_hops};
 use crate::socket::family;
 use crate::time::Instant;

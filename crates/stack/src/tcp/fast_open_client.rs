@@ -8,10 +8,11 @@
 use toehold_wire::tcp::{FastOpen, Seq};
 
 use super::fast_open_cache::{Advice, Lesson};
+use super::pcb::{Pcb, State, flag};
 use super::progress::Progress;
 use super::segment::Segment;
 use super::syn::fixed_headers;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::ip::Ip;
 use crate::socket::{SendFlags, Settings, SocketError, setting};
 use crate::time::Instant;

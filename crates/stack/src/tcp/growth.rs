@@ -10,11 +10,9 @@
 //!
 //! This module never shrinks a buffer, and never changes one whose size the program has chosen.
 
-use toehold_wire::tcp::Seq;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 use super::Tcp;
 use super::pcb::Pcb;
+use super::round::Round;
 use crate::config::TcpConfig;
 use crate::socket::{CommonSettings, setting};
 use crate::time::Instant;
@@ -147,34 +145,4 @@ impl Pcb {
 /// Whether a path with this round trip may hold as much as a buffer.
 fn holds(rtt_ns: u64, buffer: u32) -> bool {
     rtt_ns.saturating_mul(FASTEST) >= buffer.into()
-}
-
-/// A coarse position in the received stream. A round trip is shorter than a minute, and the bytes
-/// read in one fit the largest buffer. All zeroes: none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(crate) struct Round {
-    /// The time in milliseconds, modulo 2^16.
-    at_ms: u16,
-    /// The first byte that the program had not read, in KiB of sequence space.
-    read_kib: u16,
-}
-
-impl Round {
-    fn new(now: Instant, read: Seq) -> Self {
-        Self {
-            at_ms: now.millis() as u16,
-            read_kib: (read.0 >> 10) as u16,
-        }
-    }
-
-    fn ms_since(self, before: Self) -> u64 {
-        self.at_ms.wrapping_sub(before.at_ms).into()
-    }
-
-    fn bytes_since(self, before: Self) -> u32 {
-        // Modulo 64 MiB.
-        let kib = self.read_kib.wrapping_sub(before.read_kib);
-        u32::from(kib) << 10
-    }
 }

@@ -4,10 +4,12 @@
 use toehold_shm::{NONE, prefetch_all};
 use toehold_wire::tcp::Flags;
 
+use super::pcb::{State, flag};
+use super::report::Report;
 use super::segment::{Refusal, Segment};
 use super::time_wait::Flow;
-use super::{Context, State, Tcp, flag};
-use crate::ip::{IcmpErrorKind, TcpPacket};
+use super::{Context, Tcp};
+use crate::ip::{IcmpErrorKind, IcmpOrigin, TcpPacket};
 use crate::socket::{Change, DirectReceive, SocketError, Tuning, family};
 use crate::tuple::FourTuple;
 
@@ -298,6 +300,13 @@ impl Tcp {
 }
 
 impl Tcp {
+    /// Ends an attempt to connect because of a network error.
+    pub(super) fn refused_by_network(&mut self, index: u32, error: SocketError, origin: &IcmpOrigin) {
+        let generation = self.pcbs[index].generation;
+        self.reports[index as usize] = Report::new(generation, error, origin);
+        self.finish(index, Some(error));
+    }
+
     /// Makes a soft error pending, for a program that has asked for that (ip(7), IP_RECVERR).
     fn report_soft_error(&mut self, index: u32, error: SocketError) {
         let is_ipv4 = self.pcbs[index].tuple.local.is_ipv4();

@@ -3,8 +3,8 @@
 use toehold_shm::NONE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::fast_open::Pending;
-use super::{Pcb, State};
+use super::pcb::{Pcb, State};
+use super::pending::Pending;
 use crate::socket::{Settings, family, setting};
 use crate::tuple::{Address, FourTuple};
 

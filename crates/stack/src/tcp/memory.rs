@@ -18,10 +18,11 @@
 //! | an eighth of all memory below the reserve | its guarantee | its guarantee; what peers send beyond is dropped |
 //! | the last eighth | nothing | its guarantee |
 
-use toehold_shm::{NONE, Payload};
+use toehold_shm::NONE;
 
-use super::channel::takes_more;
-use super::{Pcb, Tcp, flag};
+use super::Tcp;
+use super::pcb::{Pcb, flag};
+use super::thresholds::{GUARANTEED, LARGEST_FRAME, Thresholds};
 use crate::socket::Change;
 
 /// The end of the list of waiting connections. Indices count from [`FIRST_INDEX`], so that zero
@@ -29,50 +30,8 @@ use crate::socket::Change;
 const END: u32 = 1;
 const FIRST_INDEX: u32 = 2;
 
-/// Bytes that a queue may hold whatever others hold, as long as these fit for all connections.
-pub(crate) const GUARANTEED: u32 = 16 << 10;
-
-/// Bytes of the largest frame. A reader may have one in flight to it unless memory is nearly out.
-const LARGEST_FRAME: u32 = 1 << 16;
-
 /// Most programs that one round wakes for memory. The next round wakes others if memory is left.
 const MOST_WAKES: u32 = 64;
-
-/// The thresholds above in blocks, as far as they depend only on the size of payload memory.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Thresholds {
-    /// All blocks.
-    capacity: u32,
-    /// A guarantee while those of all connections fit.
-    guarantee: u32,
-    /// With fewer free blocks than this, programs queue no data.
-    kept: u32,
-    /// The bounds of the reserve.
-    reserve: [u32; 2],
-    /// Memory is scarce this far below the reserve.
-    margin: u32,
-}
-
-impl Thresholds {
-    /// The last eighth of payload memory is kept for received data. Otherwise two stacks with full
-    /// memory could wait for each other forever. Of little memory, it is more: a frame of a stack
-    /// to itself needs room while another frame is unread.
-    ///
-    /// A sixteenth of the memory is shared by all queues, even if guarantees would take all of it.
-    /// Many idle connections therefore do not slow down a busy one.
-    pub(super) fn new(payload: &Payload) -> Self {
-        let capacity = payload.capacity();
-        let block_len = payload.block_len() as u32;
-        let frames = 2 * (LARGEST_FRAME / block_len + 1);
-        Self {
-            capacity,
-            guarantee: (GUARANTEED / block_len).max(1),
-            kept: (capacity / 8).max(frames.min(capacity / 2)),
-            reserve: [capacity / 2, capacity - capacity / 16],
-            margin: capacity / 8,
-        }
-    }
-}
 
 impl Tcp {
     /// Blocks that programs may fill with data to send, including guarantees.
@@ -244,7 +203,7 @@ impl Tcp {
             let Some(index) = self.take_memory_waiter() else {
                 return;
             };
-            if takes_more(&self.pcbs[index]) && !self.may_queue(index) {
+            if self.pcbs[index].takes_more() && !self.may_queue(index) {
                 self.append_memory_waiter(index);
                 let entry = index + FIRST_INDEX;
                 let state = &mut self.state[0];

@@ -13,8 +13,8 @@ use core::sync::atomic::compiler_fence;
 use toehold_shm::{ByteQueue, Direction, NONE, Plain, Slab};
 use toehold_wire::tcp::Seq;
 
-use super::pcb::Pcb;
-use super::{State, Tcp, flag};
+use super::Tcp;
+use super::pcb::{Pcb, State, flag};
 use crate::Stack;
 use crate::socket::{Change, Event, SocketError, setting};
 use crate::time::Instant;

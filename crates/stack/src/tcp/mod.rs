@@ -22,6 +22,7 @@ mod emit;
 mod fast_open;
 mod fast_open_cache;
 mod fast_open_client;
+mod flows;
 mod growth;
 mod input;
 mod listener;
@@ -31,20 +32,25 @@ mod loss_detection;
 mod measure;
 mod memory;
 mod mend;
+mod open_channel;
 mod output;
 mod path;
 mod pcb;
 mod peer_gone;
+mod pending;
 mod prediction;
 mod probes;
 mod progress;
+mod queued;
 mod ranges;
 mod reassembly;
 mod records;
+mod replies;
 mod reply;
 mod report;
 mod retransmit;
 mod room;
+mod round;
 pub(crate) mod rtt;
 mod sack;
 mod scoreboard;
@@ -54,6 +60,8 @@ mod sent;
 mod state;
 mod syn;
 pub(crate) mod syn_cookie;
+mod tally;
+mod thresholds;
 pub(crate) mod time_wait;
 mod timers;
 mod urgent;
@@ -71,29 +79,27 @@ pub use report::NetworkReport;
 pub use room::MOST_WHOLE;
 pub(crate) use timers::user_timeout_at;
 
-use self::aside::Aside;
-use self::channel::Channel;
 use self::cold::Cold;
-use self::deferred_free::DeferredFree;
 use self::fast_open_cache::FastOpenCache;
 use self::listeners::Listeners;
-use self::memory::Thresholds;
+use self::open_channel::Channel;
 use self::ranges::Ranges;
 use self::records::RecordEnds;
 use self::reply::Reply;
 use self::report::Report;
 use self::rtt::RtoBounds;
 use self::scoreboard::Scoreboard;
-use self::state::TcpState;
-use self::time_wait::{Flow, Flows, TimeWaits};
+use self::state::{DeferredFree, TcpState};
+use self::tally::Aside;
+use self::thresholds::Thresholds;
+use self::time_wait::TimeWaits;
 use crate::config::{Config, TcpConfig};
 use crate::counters::{Counters, Work};
-use crate::demux::{Demultiplexer, Full};
+use crate::demux::Demultiplexer;
 use crate::ip::Ip;
 use crate::keyed::Keys;
 use crate::socket::{Change, ConnectionId, Event, ListenerId, SocketError, setting};
 use crate::time::Instant;
-use crate::tuple::FourTuple;
 use crate::wheel::Wheel;
 
 /// The parts of the layers around TCP that it needs for one call.
@@ -161,8 +167,8 @@ impl Tcp {
                 config.payload_block_len,
                 config.payload_arenas,
             )
-            + Channels::bytes_needed(channel::capacity(config))
-            + Slab::<Channel>::bytes_needed(channel::capacity(config))
+            + Channels::bytes_needed(open_channel::capacity(config))
+            + Slab::<Channel>::bytes_needed(open_channel::capacity(config))
             + Demultiplexer::bytes_needed(config.demux, config.connections, config.time_wait_records)
             + Listeners::bytes_needed(config.listeners)
             + Wheel::bytes_needed(config.connections)
@@ -185,8 +191,8 @@ impl Tcp {
             checksum_offload: config.link.checksum_offload,
             beside_kernel: config.beside_kernel,
             super_frames: config.link.super_frame > config.link.mtu.into(),
-            channels: carver.channels(channel::capacity(config), &payload)?,
-            open_channels: carver.slab(channel::capacity(config))?,
+            channels: carver.channels(open_channel::capacity(config), &payload)?,
+            open_channels: carver.slab(open_channel::capacity(config))?,
             thresholds: Thresholds::new(&payload),
             payload,
             pcbs: carver.slab(config.connections)?,
@@ -224,41 +230,6 @@ impl Tcp {
             tcp.state[0] = TcpState::new(config.seed);
         }
         Ok(tcp)
-    }
-
-    /// The connection or record of a tuple.
-    #[inline]
-    fn find_flow(&mut self, tuple: &FourTuple) -> Option<Flow> {
-        let Self {
-            demux,
-            pcbs,
-            time_waits,
-            ..
-        } = self;
-        let found = demux.lookup(tuple, &Flows { pcbs, time_waits });
-        found.map(|id| Flow::new(id, pcbs))
-    }
-
-    /// Enters an id into the demultiplexer.
-    fn enter_flow(&mut self, id: u32) -> Result<(), Full> {
-        let Self {
-            demux,
-            pcbs,
-            time_waits,
-            ..
-        } = self;
-        demux.insert(id, &Flows { pcbs, time_waits })
-    }
-
-    /// Removes an id from the demultiplexer.
-    fn leave_flow(&mut self, id: u32) {
-        let Self {
-            demux,
-            pcbs,
-            time_waits,
-            ..
-        } = self;
-        demux.remove(id, &Flows { pcbs, time_waits });
     }
 
     /// The control block of a program's id.

@@ -6,10 +6,10 @@ use toehold_shm::NONE;
 use toehold_wire::tcp::Flags;
 
 use super::emit::Emission;
-use super::pcb::Repair;
+use super::pcb::{Pcb, Repair, State, flag};
 use super::segmentation::{data_flags, ends_push, whole_segments};
 use super::timers::fin_unsent;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::socket::setting;
 use crate::time::Instant;
 

@@ -3,7 +3,8 @@
 
 use toehold_shm::NONE;
 
-use super::{Context, State, Tcp, flag};
+use super::pcb::{State, flag};
+use super::{Context, Tcp};
 use crate::ip::{Ip, NeighborEvent, PathState};
 use crate::socket::SocketError;
 

@@ -313,6 +313,11 @@ pub(crate) struct Pcb {
 const _: () = assert!(size_of::<Pcb>() <= 480);
 
 impl Pcb {
+    /// Whether bytes written now will be sent.
+    pub(super) fn takes_more(&self) -> bool {
+        matches!(self.state(), State::Established | State::CloseWait) && !self.has(flag::FIN_QUEUED)
+    }
+
     #[inline]
     pub(crate) fn state(&self) -> State {
         State::from_u8(self.state_raw)
@@ -489,7 +494,7 @@ impl Pcb {
         self.state_raw == State::Established as u8
             && self.receive_queue.is_empty()
             && self.error == 0
-            && self.urgent_state == super::urgent_state::NONE
+            && self.urgent_state == urgent::NONE
             && !self.has(flag::FIN_RECEIVED | flag::READ_SHUT)
             && !self.settings.has(setting::CHANNEL)
     }

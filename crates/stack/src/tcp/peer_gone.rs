@@ -1,7 +1,8 @@
 //! The end of a neighbour that the link reports gone. Its connections cannot go on, even if another
 //! node answers at its address later, and programs need not wait for timers.
 
-use super::{Pcb, State, Tcp};
+use super::Tcp;
+use super::pcb::{Pcb, State};
 use crate::Stack;
 use crate::socket::SocketError;
 use crate::time::Instant;

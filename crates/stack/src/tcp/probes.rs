@@ -7,8 +7,9 @@ use toehold_wire::tcp::Flags;
 
 use super::emit::Emission;
 use super::output::Stopped;
+use super::pcb::flag;
 use super::timers::waits_to_send;
-use super::{Context, Tcp, flag};
+use super::{Context, Tcp};
 
 impl Tcp {
     pub(super) fn transmit_probes(

@@ -8,7 +8,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Tcp;
+use super::pcb::Pcb;
 use crate::Stack;
 use crate::ip::IcmpOrigin;
 use crate::socket::{ConnectionId, SocketError};
@@ -47,36 +47,34 @@ pub struct NetworkReport {
     pub quoted: [u8; 8],
 }
 
-impl Tcp {
-    /// Ends an attempt to connect because of a network error.
-    pub(super) fn refused_by_network(&mut self, index: u32, error: SocketError, origin: &IcmpOrigin) {
-        self.reports[index as usize] = Report {
+impl Report {
+    /// The record of an attempt to connect, of a block of this generation, that ended so.
+    pub(super) fn new(generation: u32, error: SocketError, origin: &IcmpOrigin) -> Self {
+        Self {
             from: origin.from.0,
-            generation: self.pcbs[index].generation,
+            generation,
             kind: origin.kind,
             code: origin.code,
             error: error as u8,
             reserved: 0,
-        };
-        self.finish(index, Some(error));
+        }
     }
 
-    fn take_report(&mut self, index: u32) -> Option<NetworkReport> {
-        let pcb = &self.pcbs[index];
-        let report = &mut self.reports[index as usize];
-        if report.generation != pcb.generation {
+    /// Takes the error of a connection, if the record is that connection's.
+    pub(crate) fn take(&mut self, pcb: &Pcb) -> Option<NetworkReport> {
+        if self.generation != pcb.generation {
             return None;
         }
-        report.generation = 0;
+        self.generation = 0;
         let mut quoted = [0; 8];
         quoted[..2].copy_from_slice(&pcb.tuple.local_port.to_be_bytes());
         quoted[2..4].copy_from_slice(&pcb.tuple.remote_port.to_be_bytes());
         quoted[4..].copy_from_slice(&pcb.iss.0.to_be_bytes());
         Some(NetworkReport {
-            error: SocketError::from_code(report.error)?,
-            from: Address(report.from).into(),
-            kind: report.kind,
-            code: report.code,
+            error: SocketError::from_code(self.error)?,
+            from: Address(self.from).into(),
+            kind: self.kind,
+            code: self.code,
             to: pcb.tuple.remote_addr(),
             quoted,
         })
@@ -92,6 +90,7 @@ impl Stack {
     /// `NotFound`.
     pub fn take_report(&mut self, id: ConnectionId) -> Result<Option<NetworkReport>, SocketError> {
         let index = self.tcp.enter(id)?;
-        Ok(self.tcp.take_report(index))
+        let pcb = &self.tcp.pcbs[index];
+        Ok(self.tcp.reports[index as usize].take(pcb))
     }
 }

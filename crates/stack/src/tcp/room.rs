@@ -1,6 +1,7 @@
 //! Room in the send queue: the bytes that a program may queue, and when a waiting program is woken.
 
-use super::{Pcb, Tcp, flag};
+use super::Tcp;
+use super::pcb::{Pcb, flag};
 use crate::socket::Change;
 
 /// Largest burst, in bytes, that is queued at once beyond a low-water mark of unsent bytes.

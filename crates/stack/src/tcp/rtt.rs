@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::growth::Round;
+use super::round::Round;
 use crate::config::TcpConfig;
 use crate::time::Instant;
 

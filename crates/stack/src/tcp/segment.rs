@@ -4,7 +4,7 @@ use toehold_shm::{ByteQueue, Gather, Payload};
 use toehold_wire::checksum;
 use toehold_wire::tcp::{Flags, Options, Seq, View};
 
-use super::loopback::Queued;
+use super::queued::Queued;
 use crate::ip::TcpPacket;
 use crate::tuple::{Address, FourTuple};
 use toehold_link::Checksum;

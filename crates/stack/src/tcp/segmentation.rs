@@ -4,7 +4,8 @@
 use toehold_shm::MAX_PARTS;
 use toehold_wire::tcp::{Flags, Seq};
 
-use super::{Pcb, Tcp, flag};
+use super::Tcp;
+use super::pcb::{Pcb, flag};
 use crate::socket::setting;
 
 impl Tcp {

@@ -49,6 +49,15 @@ pub(super) struct TcpState {
     pub(super) loopback_taken: u64,
 }
 
+/// A closed connection whose memory is not free yet.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct DeferredFree {
+    pub(super) fence: u64,
+    pub(super) connection: u32,
+    pub(super) next: u32,
+}
+
 impl TcpState {
     /// The state of a stack without connections.
     pub(super) fn new(seed: u64) -> Self {

@@ -3,7 +3,8 @@
 use toehold_wire::tcp::{Options, Timestamps};
 
 use super::congestion::Congestion;
-use super::{Context, Pcb, Tcp, flag};
+use super::pcb::{Pcb, flag};
+use super::{Context, Tcp};
 use crate::socket::{Settings, setting};
 use crate::time::Instant;
 use crate::tuple::FourTuple;

@@ -9,13 +9,10 @@ use toehold_shm::{Carver, NONE, OutOfMemory, Slab, Table, prefetch};
 use toehold_wire::tcp::Seq;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Pcb, Tcp};
+use super::pcb::Pcb;
 use crate::demux::{HasTuple, Tuples};
 use crate::time::Instant;
 use crate::tuple::FourTuple;
-
-/// Most records that one call of [`Tcp::expire_time_waits`] removes.
-const EXPIRED_A_CALL: u32 = 256;
 
 /// A connection in TIME-WAIT (RFC 9293 §3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -160,13 +157,13 @@ impl TimeWaits {
         }
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.records.len() == self.records.capacity()
     }
 
     /// The number of the record that expires first.
     #[inline]
-    fn oldest(&self) -> Option<u32> {
+    pub(super) fn oldest(&self) -> Option<u32> {
         let oldest = self.queue[0].oldest;
         (oldest != NONE).then_some(oldest)
     }
@@ -192,13 +189,13 @@ impl TimeWaits {
     }
 
     /// Inserts a record, if there is room, and returns its number.
-    fn insert(&mut self, record: TimeWait) -> Option<u32> {
+    pub(super) fn insert(&mut self, record: TimeWait) -> Option<u32> {
         let number = self.records.insert(record)?;
         self.append(number);
         Some(number)
     }
 
-    fn remove(&mut self, number: u32) {
+    pub(super) fn remove(&mut self, number: u32) {
         self.unlink(number);
         self.records.remove(number);
     }
@@ -276,46 +273,10 @@ impl Tuples for Flows<'_> {
     }
 }
 
-impl Tcp {
-    /// Inserts a record in place of any other of its tuple. Returns `true` if there was no room.
-    /// Then the oldest record is lost, or, with a capacity of 0, this one.
-    pub(super) fn keep_time_wait(&mut self, record: TimeWait) -> bool {
-        if let Some(Flow::TimeWait(number)) = self.find_flow(&record.tuple) {
-            self.end_time_wait(number);
-        }
-        let is_full = self.time_waits.is_full();
-        if is_full && let Some(oldest) = self.time_waits.oldest() {
-            self.end_time_wait(oldest);
-        }
-        let Some(number) = self.time_waits.insert(record) else {
-            return true;
-        };
-        if self.enter_flow(self.pcbs.capacity() + number).is_err() {
-            self.time_waits.remove(number);
-            return true;
-        }
-        is_full
-    }
-
-    /// Removes a record.
-    pub(super) fn end_time_wait(&mut self, number: u32) {
-        self.leave_flow(self.pcbs.capacity() + number);
-        self.time_waits.remove(number);
-    }
-
-    /// Removes expired records: at most [`EXPIRED_A_CALL`].
-    pub(super) fn expire_time_waits(&mut self, now: Instant) {
-        for _ in 0..EXPIRED_A_CALL {
-            match self.time_waits.oldest() {
-                Some(oldest) if self.time_waits.get(oldest).deadline <= now => self.end_time_wait(oldest),
-                _ => return,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Tcp;
+    use super::super::flows::EXPIRED_A_CALL;
     use super::*;
     use crate::Config;
     use crate::demux::DemuxStrategy;

@@ -4,9 +4,9 @@
 
 use toehold_shm::{NONE, Steps};
 
-use super::pcb::{Repair, RetransmitTimer};
+use super::pcb::{Pcb, Repair, RetransmitTimer, State, flag};
 use super::rtt::RtoBounds;
-use super::{Context, Pcb, State, Tcp, flag};
+use super::{Context, Tcp};
 use crate::socket::{NO_FIN_WAIT_2, Tuning, setting};
 use crate::time::Instant;
 use core::time::Duration;

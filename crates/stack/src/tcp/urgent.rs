@@ -2,8 +2,9 @@
 
 use toehold_shm::Direction;
 
+use super::Tcp;
+use super::pcb::urgent as urgent_state;
 use super::segment::Segment;
-use super::{Tcp, urgent_state};
 use crate::socket::{Change, setting};
 
 impl Tcp {

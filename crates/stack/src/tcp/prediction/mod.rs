@@ -9,10 +9,10 @@ use toehold_shm::NONE;
 use toehold_wire::tcp::Flags;
 
 use super::data::Fresh;
-use super::pcb::Repair;
+use super::pcb::{Pcb, Repair, State, flag, urgent as urgent_state};
 use super::progress::Progress;
 use super::segment::Segment;
-use super::{Context, Pcb, State, Tcp, flag, urgent_state};
+use super::{Context, Tcp};
 use crate::socket::{Change, DirectReceive, setting};
 use crate::time::Instant;
 
