@@ -67,6 +67,9 @@ while word := sys.stdin.readline().strip():
         print(errno.errorcode[error.errno], flush=True)
 ";
 
+/// The setting of nodes that have direct connections.
+const DIRECT: &str = "--direct yes";
+
 struct Client {
     child: Child,
     input: ChildStdin,
@@ -105,8 +108,13 @@ impl Client {
 
 /// Two nodes, without the check that results equal those over the kernel.
 pub(crate) fn place() -> Place {
+    place_with("")
+}
+
+/// The place whose nodes have settings, as `up` takes them.
+fn place_with(settings: &str) -> Place {
     let nodes = Fabrics::new();
-    nodes.succeeds("up server client");
+    nodes.succeeds(&format!("up server client {settings}"));
     Place {
         nodes: Some(nodes),
         ..Place::new(None)
@@ -120,8 +128,8 @@ fn kill(nodes: &Fabrics, node: &str) {
 }
 
 /// A server whose node is killed listens on the next one, in all of its processes, several times.
-fn server(how: &str, tells_of_loss: bool) {
-    let place = place();
+fn server(how: &str, tells_of_loss: bool, settings: &str) {
+    let place = place_with(settings);
     let Some(nodes) = &place.nodes else { return };
     let server = place.serve(&["python3", "-c", SERVER, how, &place.port.to_string()]);
     let mut client = Client::start(&place);
@@ -131,7 +139,7 @@ fn server(how: &str, tells_of_loss: bool) {
     if tells_of_loss {
         eventually("an error", || place.log().contains("ENETDOWN"));
     }
-    nodes.succeeds("up server");
+    nodes.succeeds(&format!("up server {settings}"));
     place.await_listener(place.port);
     assert_eq!(client.says("hello"), "hello");
     let opened = accepted(&nodes.json("stat server --json"));
@@ -147,45 +155,64 @@ fn server(how: &str, tells_of_loss: bool) {
 #[test]
 #[ignore = "needs python3"]
 fn server_in_accept_listens_on_restarted_node() {
-    server("accept", false);
+    server("accept", false, "");
 }
 
 #[test]
 #[ignore = "needs python3"]
 fn server_in_poll_listens_on_restarted_node() {
-    server("poll", true);
+    server("poll", true, "");
 }
 
 #[test]
 #[ignore = "needs python3"]
 fn server_in_select_listens_on_restarted_node() {
-    server("select", true);
+    server("select", true, "");
 }
 
 #[test]
 #[ignore = "needs python3"]
 fn server_in_epoll_listens_on_restarted_node() {
-    server("level", true);
+    server("level", true, "");
 }
 
 #[test]
 #[ignore = "needs python3"]
 fn server_in_edge_triggered_epoll_listens_on_restarted_node() {
-    server("edge", true);
+    server("edge", true, "");
+}
+
+/// Regression: its listener was not made anew.
+#[test]
+#[ignore = "needs python3"]
+fn server_listens_on_restarted_node_for_direct_connections() {
+    server("accept", false, DIRECT);
+    server("edge", true, DIRECT);
 }
 
 /// All processes share one listener.
 #[test]
 #[ignore = "needs python3"]
 fn all_processes_of_server_listen_on_restarted_node() {
-    server("fork", false);
+    server("fork", false, "");
 }
 
 /// Regression: a program failed forever, although its node was back.
 #[test]
 #[ignore = "needs python3"]
 fn client_connects_from_restarted_node() {
-    let place = place();
+    client_of_restarted_node("");
+}
+
+/// Regression: the end of its own node was the end of the stream to it.
+#[test]
+#[ignore = "needs python3"]
+fn client_connects_directly_from_restarted_node() {
+    client_of_restarted_node(DIRECT);
+}
+
+fn client_of_restarted_node(settings: &str) {
+    let place = place_with(settings);
     let Some(nodes) = &place.nodes else { return };
     let _server = place.serve(&["python3", "-c", SERVER, "level", &place.port.to_string()]);
     let mut client = Client::start(&place);
@@ -194,7 +221,7 @@ fn client_connects_from_restarted_node() {
     assert_eq!(client.says("look"), "ENETDOWN");
     assert_eq!(client.says("hello"), "ENETDOWN");
     // The next node may have another address.
-    nodes.succeeds("up client --ipv4 10.77.3.3/16");
+    nodes.succeeds(&format!("up client --ipv4 10.77.3.3/16 {settings}"));
     let mut said = String::new();
     while said != "hello" {
         assert!(["", "ENETDOWN"].contains(&said.as_str()), "{said}");
@@ -204,7 +231,7 @@ fn client_connects_from_restarted_node() {
     // A node that ended normally is gone likewise.
     nodes.succeeds("down client");
     assert_eq!(client.says("look"), "ENETDOWN");
-    nodes.succeeds("up client");
+    nodes.succeeds(&format!("up client {settings}"));
     while client.says("hello") != "hello" {}
     client.end();
 }

@@ -30,6 +30,8 @@ print(connection.recv(9).decode())
 struct Shared {
     place: Place,
     port: String,
+    /// Whether nodes have direct connections.
+    direct: bool,
 }
 
 impl Shared {
@@ -42,7 +44,11 @@ impl Shared {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(place.path("fabric"), mode).unwrap();
         let port = free_port().to_string();
-        Shared { place, port }
+        Shared {
+            place,
+            port,
+            direct: false,
+        }
     }
 
     /// `toehold` with arguments, behind a command prefix.
@@ -59,6 +65,7 @@ impl Shared {
         command
             .env("TOEHOLD_FABRIC", format!("{}/", self.place.path("fabric")))
             .env("TOEHOLD_LIBRARY", self.place.path("libtoehold.so"))
+            .env("TOEHOLD_DIRECT", if self.direct { "yes" } else { "no" })
             .env("HOME", "/");
         command.env_remove("LD_PRELOAD").env_remove("TOEHOLD_NODE");
         command.current_dir("/").stdin(Stdio::null());
@@ -114,7 +121,19 @@ fn user(number: &'static str, groups: &'static str) -> [&'static str; 6] {
 #[test]
 #[ignore = "needs root, unshare, python3"]
 fn nodes_of_two_pid_namespaces_reach_each_other() {
-    let shared = Shared::new(0o700, None);
+    reach_across_pid_namespaces(false);
+}
+
+/// Regression: threads that waited at a listener did not hear nodes that joined later.
+#[test]
+#[ignore = "needs root, unshare, python3"]
+fn nodes_of_two_pid_namespaces_reach_each_other_directly() {
+    reach_across_pid_namespaces(true);
+}
+
+fn reach_across_pid_namespaces(direct: bool) {
+    let mut shared = Shared::new(0o700, None);
+    shared.direct = direct;
     let apart = ["unshare", "-pf", "--kill-child", "--mount-proc"];
     let words = [
         "run",

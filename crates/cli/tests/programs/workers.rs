@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::{alike, noise};
+use crate::{Place, alike, alike_directly, noise};
 
 #[test]
 #[ignore = "needs python3, curl"]
@@ -103,13 +103,22 @@ while data := connection.recv(65536): sys.stdout.write(data.decode())
 #[test]
 #[ignore = "needs python3"]
 fn started_programs_write_to_connection() {
-    alike(2, |place| {
-        let port = place.port.to_string();
-        let server = place.serve(&["python3", "-c", HANDING_OVER, &port]);
-        let ask = |line: &str| place.says(&["python3", "-c", ONE_LINE, place.address(), &port, line]);
-        let said = [ask("echo one; /bin/echo two"), ask("seq 20000")];
-        (said, server.end(Signal::TERM))
-    });
+    alike(2, hand_over);
+}
+
+/// Regression: what a program had buffered until its exit was not sent.
+#[test]
+#[ignore = "needs python3"]
+fn started_programs_write_to_direct_connection() {
+    alike_directly(2, hand_over);
+}
+
+fn hand_over(place: &Place) -> impl PartialEq + std::fmt::Debug + use<> {
+    let port = place.port.to_string();
+    let server = place.serve(&["python3", "-c", HANDING_OVER, &port]);
+    let ask = |line: &str| place.says(&["python3", "-c", ONE_LINE, place.address(), &port, line]);
+    let said = [ask("echo one; /bin/echo two"), ask("seq 20000")];
+    (said, server.end(Signal::TERM))
 }
 
 /// One process accepts connections and others serve them: over a Unix socket, and inherited by a

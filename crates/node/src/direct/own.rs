@@ -80,7 +80,8 @@ impl Drop for ThreadSlot {
     fn drop(&mut self) {
         LATEST.set((0, 0));
         if let Some(part) = self.part.upgrade() {
-            part.claimed().retain(|claimed| claimed.thread != self.claimed.thread);
+            part.claimed()
+                .retain(|claimed| claimed.thread != self.claimed.thread);
             part.free(self.claimed);
         }
     }

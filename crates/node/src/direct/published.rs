@@ -67,8 +67,7 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn bytes_needed() -> usize {
-        Table::<Record>::bytes_needed(LISTENERS)
-            + Table::<u16>::bytes_needed(PORTS)
+        Table::<Record>::bytes_needed(LISTENERS) + Table::<u16>::bytes_needed(PORTS)
     }
 
     pub(crate) fn create(carver: &mut Carver) -> Result<Records, OutOfMemory> {
@@ -152,7 +151,10 @@ impl Published {
         if flags as u32 & HIDDEN != 0 {
             self.set_flag(number, flags as u32 & HIDDEN, true);
         }
-        if self.kept_out(address.port()).is_some_and(|kept_out| *kept_out != 0) {
+        if self
+            .kept_out(address.port())
+            .is_some_and(|kept_out| *kept_out != 0)
+        {
             self.keep_out(source, address.port());
         }
     }
@@ -192,7 +194,11 @@ impl Published {
     /// Notes a reason why peers do not find a listener, or that it is none any more.
     fn set_flag(&mut self, number: u16, flag: u32, is_set: bool) {
         if let Some(record) = self.record(number) {
-            record.flags = if is_set { record.flags | flag } else { record.flags & !flag };
+            record.flags = if is_set {
+                record.flags | flag
+            } else {
+                record.flags & !flag
+            };
             let (generation, is_hidden) = (record.generation, record.flags & HIDDEN != 0);
             let listener = ListenerId { number, generation };
             self.directory.set_hidden(listener, is_hidden);

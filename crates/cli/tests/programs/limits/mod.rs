@@ -4,7 +4,7 @@
 mod refused;
 mod requests;
 
-use crate::{Place, alike};
+use crate::{Place, alike, alike_directly};
 
 /// Runs one case of the program `source`, which makes at least `connections` connections.
 fn says_the_same(source: &str, case: &str, connections: u64) {
@@ -13,6 +13,16 @@ fn says_the_same(source: &str, case: &str, connections: u64) {
         let said = place.says(&[&program, case]);
         assert!(said.ends_with("over 0\n"), "{said}");
         place.connections_of_client(connections);
+        said
+    });
+}
+
+/// As `says_the_same`, on nodes with direct connections, of which there have to be so many.
+fn says_the_same_directly(source: &str, case: &str, connections: u64) {
+    alike_directly(connections, |place| {
+        let program = compile(place, "cc", source);
+        let said = place.says(&[&program, case]);
+        assert!(said.ends_with("over 0\n"), "{said}");
         said
     });
 }
@@ -328,7 +338,28 @@ fn connections_are_used_by_asynchronous_io() {
     says_the_same(include_str!("asynchronous.c"), "", 3);
 }
 
+/// Regression: a connection that waited at the listener when the kernel got it was lost.
+#[test]
+#[ignore = "needs cc"]
+fn direct_connections_are_used_by_asynchronous_io() {
+    says_the_same_directly(include_str!("asynchronous.c"), "", 1);
+}
+
 const NESTED: &str = include_str!("nested.c");
+
+/// Regression: nothing rang threads that waited with an instance around that of the connection.
+#[test]
+#[ignore = "needs cc"]
+fn waiting_threads_see_first_direct_connection_of_epoll() {
+    says_the_same_directly(NESTED, "meanwhile", 8);
+}
+
+/// Regression: the connection was accepted before there was an fd for it, and reset.
+#[test]
+#[ignore = "needs cc"]
+fn direct_connection_waits_while_no_fd_is_free() {
+    says_the_same_directly(DESCRIPTORS, "few", 1);
+}
 
 #[test]
 #[ignore = "needs cc"]

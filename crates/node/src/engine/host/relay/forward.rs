@@ -92,7 +92,11 @@ impl Forward {
     /// # Errors
     ///
     /// If the system has no sockets or ports, or nobody listens any more.
-    pub(in crate::engine::host) fn call(forward: &Arc<Forward>, local: SocketAddr, peer: SocketAddr) -> Result<Caller, Errno> {
+    pub(in crate::engine::host) fn call(
+        forward: &Arc<Forward>,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Result<Caller, Errno> {
         let socket = forward.socket()?;
         let port = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?.port();
         sockopt::set_tcp_nodelay(&socket, true)?;

@@ -62,9 +62,7 @@ impl Carrier<'_> {
     pub(super) fn announce(&mut self) {
         let banks = self.banks;
         self.owned.retain(|_, owned| {
-            let OwnedEnd {
-                bank, connection, ..
-            } = owned;
+            let OwnedEnd { bank, connection, .. } = owned;
             let is_open = bank.ends.generation(connection.number) == connection.generation
                 && !bank.has_closed(*connection)
                 && banks.bank(bank.slot()).is_some();
