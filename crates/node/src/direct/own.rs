@@ -93,8 +93,8 @@ thread_local! {
     static SLOTS: RefCell<Vec<ThreadSlot>> = const { RefCell::new(Vec::new()) };
 }
 
-/// By thread, the slots of threads that make calls after the end of their thread-local values: handlers
-/// of `exit` do, which write what the program has buffered. They are kept until the thread is gone.
+/// By thread, the slots of threads that make calls after the end of their thread-local values.
+/// Handlers of `exit` do, which write what the program has buffered. They stay until the thread is gone.
 static LATE: Mutex<BTreeMap<u32, Vec<ThreadSlot>>> = Mutex::new(BTreeMap::new());
 
 fn this_process() -> u32 {

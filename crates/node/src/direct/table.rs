@@ -62,7 +62,7 @@ impl Addresses {
     }
 }
 
-/// Whether a connection may have these ends, this node's first: the fabric gave this node the one
+/// Whether a connection may have these ends, this node's first. The fabric gave this node the one
 /// address, and the node behind the bank of `entry` the other. `own`: what the fabric gave this node.
 pub(crate) fn may_come(own: Option<&Addresses>, entry: &Entry, [local, remote]: [SocketAddr; 2]) -> bool {
     match local.ip().is_loopback() {
