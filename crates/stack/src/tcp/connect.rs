@@ -137,7 +137,7 @@ impl Tcp {
             self.state[0].next_port = step.wrapping_add(1);
             tuple.local_port = first + (offset.wrapping_add(step) % count) as u16;
             if self.steering.is_own(&tuple.flow())
-                && !self.listeners.find(&tuple, &self.keys).is_some()
+                && self.listeners.find(&tuple, &self.keys).is_none()
                 && self.tuple_free(cx, &tuple)
             {
                 return Ok(tuple.local_port);

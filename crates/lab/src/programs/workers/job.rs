@@ -19,7 +19,7 @@ pub(in crate::programs) struct Job {
 }
 
 /// Shell lines of a job, which use the variables of
-/// [`Places::command`](super::place::Places::command).
+/// [`Places::command`](crate::programs::place::Places::command).
 pub(super) struct JobLines {
     pub(super) back: Option<String>,
     pub(super) server: String,
