@@ -473,6 +473,7 @@ mod tests {
         assert_eq!(peer.find(at(5000), 0), None, "the other one is still there");
         published.close(source(5000), 5000);
         published.close(source(5001), 5000);
+        published.free(published.withdrawn()[0]);
         published.publish(source(5002), at(5000), 7, &settings());
         assert!(peer.find(at(5000), 0).is_some());
     }
