@@ -51,7 +51,7 @@ print(found, own > 500, *sorted(names))
 #[ignore = "needs python3"]
 fn node_maps_only_its_rings_and_payload_of_others() {
     let nodes = Fabrics::new();
-    nodes.succeeds("up server client third");
+    nodes.succeeds("up server client third --direct yes");
     let place = Place {
         nodes: Some(nodes),
         ..Place::new(None)

@@ -1,6 +1,6 @@
 //! The engine process itself, from its first word to its last.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,16 +87,19 @@ fn take_keeper(inode: u64) -> io::Result<KeeperEnd> {
     Ok(KeeperEnd { descriptor, inode })
 }
 
-/// Says the one thing and closes the pipe: a launcher that reads no report waits for its end.
+/// Writes the report and closes the pipe, for whose end a launcher waits that reads no report. The
+/// standard output is `/dev/null` before the launcher learns anything.
 fn report(report: &Report) {
-    let mut stdout = io::stdout().lock();
-    // If nobody listens any more, nobody needs to know.
-    let _ = serde_json::to_writer(&mut stdout, report);
-    let _ = stdout.flush();
-    drop(stdout);
+    let pipe = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3);
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
+    // Without a descriptor the launcher sees the pipe's end.
+    let Ok(pipe) = pipe else { return };
+    let mut pipe = io::BufWriter::new(File::from(pipe));
+    // The launcher may have ended.
+    let _ = serde_json::to_writer(&mut pipe, report);
+    let _ = pipe.flush();
 }
 
 /// Every process and every peer of a node takes descriptors here; what the

@@ -351,7 +351,7 @@ const NESTED: &str = include_str!("nested.c");
 #[test]
 #[ignore = "needs cc"]
 fn waiting_threads_see_first_direct_connection_of_epoll() {
-    says_the_same_directly(NESTED, "meanwhile", 8);
+    says_the_same_directly(NESTED, "meanwhile", 4);
 }
 
 /// Regression: the connection was accepted before there was an fd for it, and reset.
