@@ -17,7 +17,7 @@ use crate::attachment::{Attachment, Membership};
 use crate::clock;
 use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
-use crate::direct::{Banks, BellKeeper, Direct, Entry, ListenerBell, Own, Published, SharedWords};
+use crate::direct::{Banks, BellKeeper, Direct, Entry, ListenerBell, OWN, Own, Published, SharedWords, Tape};
 use crate::estate::{DirectGround, Estate, Ground};
 use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
@@ -350,7 +350,14 @@ fn settle(
     );
     let shards = Shards::new(handles).ok_or(AttachError::Build)?;
     let direct = match (direct, estate.direct()) {
-        (Some((table, counts, ports, listeners)), Some(ground)) => {
+        (Some(shared), Some(ground)) => {
+            let SharedWords {
+                table,
+                counts,
+                ports,
+                listeners,
+                tap,
+            } = shared;
             wakes.set_listeners(ListenerBell {
                 words: listeners.clone(),
                 waiters: ground.waiters.clone(),
@@ -360,6 +367,10 @@ fn settle(
                 waiters: ground.waiters.clone(),
                 bells: Arc::clone(&ground.bells),
                 payload_bound: estate.payload_bound(),
+                tape: Tape {
+                    tap,
+                    mac: table.get(OWN[0]).map_or([0; 6], |entry| entry.addresses.mac),
+                },
             };
             let banks = Banks::new(table, own, Arc::clone(&ground.banks));
             let keeper: Arc<dyn BellKeeper> = Arc::clone(&membership) as _;
@@ -405,9 +416,8 @@ fn settle_in(
         let channels = pieces.stack.channels().clone();
         let accept_lengths = pieces.stack.accept_lengths().clone();
         let (shared, records) = pieces.direct.map_or((None, None), |pieces| {
-            let words = pieces.listeners.clone();
-            let shared = (pieces.table, pieces.counts, pieces.ports, pieces.listeners);
-            (Some(shared), Some((pieces.records, words)))
+            let words = pieces.shared.listeners.clone();
+            (Some(pieces.shared), Some((pieces.records, words)))
         });
         outside = Some((
             pieces.signals,

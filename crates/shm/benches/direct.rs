@@ -56,6 +56,7 @@ fn banks(nodes: &[Node; 2]) -> [Bank; 2] {
             class_limit: Class::M4,
             payload_bound: 64 << 20,
             ring_descriptor: Box::new(|_| ()),
+            recorder: None,
         }
     })
 }

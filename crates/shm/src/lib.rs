@@ -79,7 +79,7 @@ pub use aes::{AES_KEYS, AES_MESSAGE, AesHash};
 pub use arena::{ArenaId, Arenas};
 pub use byte_queue::ByteQueue;
 #[cfg(not(loom))]
-pub use capture_ring::{Label, Tape, TapeReader};
+pub use capture_ring::{Label, Tape, TapeReader, TapeStatus};
 pub use carve::{Carver, OutOfMemory};
 pub use cell::{CELL_WORDS, Cell, Cells};
 pub use chain_guard::Steps;

@@ -15,8 +15,13 @@ use crate::support::{Fabrics, eventually, text};
 
 /// Both ends of a connection between two nodes.
 fn connected(fabrics: &Fabrics) -> (TcpStream, TcpStream) {
+    connected_from(fabrics, "b")
+}
+
+/// Both ends of a connection to node `a`, the server's first.
+fn connected_from(fabrics: &Fabrics, client: &str) -> (TcpStream, TcpStream) {
     let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
-    let [a, b] = ["a", "b"].map(|node| Node::attach(&fabric, node).unwrap());
+    let [a, b] = ["a", client].map(|node| Node::attach(&fabric, node).unwrap());
     let listener = TcpListener::bind(&a, "10.77.0.1:7").unwrap();
     let client = TcpStream::connect(&b, "10.77.0.1:7").unwrap();
     let (server, _) = listener.accept().unwrap();
@@ -34,7 +39,11 @@ fn exchange(from: &mut TcpStream, to: &mut TcpStream, message: &[u8], rounds: us
 
 /// A running capture.
 fn capture(fabrics: &Fabrics, file: &Path, arguments: &str) -> Child {
-    let line = format!("capture a -w {} {arguments}", file.display());
+    capture_of(fabrics, "a", file, arguments)
+}
+
+fn capture_of(fabrics: &Fabrics, node: &str, file: &Path, arguments: &str) -> Child {
+    let line = format!("capture {node} -w {} {arguments}", file.display());
     let mut command = fabrics.command(&line);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let capture = command.spawn().unwrap();
@@ -121,6 +130,129 @@ fn capture_has_every_frame_in_any_placement() {
     }
     assert!(frames.iter().any(|(frame, _)| holds(frame, &[0x5a; 5000])));
     assert_eq!(complaints(&file).unwrap_or_default(), "");
+}
+
+/// The bytes that tshark finds in both directions of the only connection, client to server first, and
+/// the numbers of SYN and FIN segments. `None` without tshark.
+fn followed(file: &Path) -> Option<([Vec<u8>; 2], [usize; 2])> {
+    let ask = |arguments: &[&str]| {
+        let output = Command::new("tshark")
+            .arg("-r")
+            .arg(file)
+            .args(arguments)
+            .output();
+        output.ok().map(|output| text(&output.stdout))
+    };
+    let shown = ask(&["-q", "-z", "follow,tcp,raw,0"])?;
+    let mut bytes = [Vec::new(), Vec::new()];
+    for line in shown.lines() {
+        let digits = line.trim_start();
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            continue;
+        }
+        let pairs = (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..][..2], 16).unwrap());
+        bytes[usize::from(line.starts_with('\t'))].extend(pairs);
+    }
+    let count = |flag: &str| Some(ask(&["-Y", &format!("tcp.flags.{flag} == 1")])?.lines().count());
+    Some((bytes, [count("syn")?, count("fin")?]))
+}
+
+/// Complaints of tshark at a direct connection's file. None of its notes is expected: nothing is lost,
+/// sent twice or out of order.
+fn complaints_at_all(file: &Path) -> String {
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(file).args(["-Y", "tcp.analysis.flags"]);
+    let notes = tshark
+        .output()
+        .map_or(String::new(), |output| text(&output.stdout));
+    complaints(file).unwrap_or_default() + &notes
+}
+
+/// A capture of node `name` has all bytes of a direct connection that node `client` opens to node `a`.
+fn direct_connection_is_captured(name: &str, client: &str) {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up a b --direct yes");
+    let file = fabrics.0.path().join("direct.pcapng");
+    let recording = capture_of(&fabrics, name, &file, "--json");
+    let (mut server, mut client) = connected_from(&fabrics, client);
+    let long: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 + at / 256) as u8).collect();
+    let mut sent = [Vec::new(), Vec::new()];
+    for round in 0..20 {
+        let message = &long[round * 1000..][..64 * round + 1];
+        exchange(&mut client, &mut server, message, 1);
+        sent[0].extend_from_slice(message);
+        exchange(&mut server, &mut client, b"an answer", 1);
+        sent[1].extend_from_slice(b"an answer");
+    }
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| server.write_all(&long).unwrap());
+        let mut received = vec![0; long.len()];
+        client.read_exact(&mut received).unwrap();
+        received
+    });
+    assert_eq!(received, long);
+    sent[1].extend_from_slice(&long);
+    drop(client);
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    drop(server);
+    let summary = end(recording);
+    assert_eq!(
+        (&summary["lost"], &summary["write_errors"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(complaints_at_all(&file), "");
+    if let Some((bytes, flags)) = followed(&file) {
+        assert!(bytes == sent, "other bytes than those that were sent");
+        assert_eq!(
+            flags,
+            [2, 2],
+            "segments that open the connection, and that end it"
+        );
+    }
+}
+
+#[test]
+fn capture_of_server_has_direct_connection() {
+    direct_connection_is_captured("a", "b");
+}
+
+#[test]
+fn capture_of_client_has_direct_connection() {
+    direct_connection_is_captured("b", "b");
+}
+
+#[test]
+fn capture_has_direct_connection_within_node() {
+    direct_connection_is_captured("a", "a");
+}
+
+/// A capture that begins and ends while connections are busy changes none of their bytes.
+#[test]
+fn captures_of_busy_direct_connection_have_consecutive_bytes() {
+    let fabrics = Fabrics::new();
+    fabrics.succeeds("up a b --direct yes");
+    let (mut server, mut client) = connected(&fabrics);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                exchange(&mut client, &mut server, &[0x5a; 3000], 1);
+                exchange(&mut server, &mut client, b"an answer", 1);
+            }
+        });
+        for name in ["a", "b", "a"] {
+            let file = fabrics.0.path().join(format!("{name}.pcapng"));
+            let recording = capture_of(&fabrics, name, &file, "--json --snap-len 80");
+            eventually("frames", || {
+                fs::metadata(&file).is_ok_and(|file| file.len() > 50_000)
+            });
+            assert_eq!(end(recording)["lost"], 0);
+            assert_eq!(complaints_at_all(&file), "");
+            fs::remove_file(&file).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        busy.join().unwrap();
+    });
 }
 
 #[test]

@@ -12,6 +12,9 @@ pub const QUICK_SIZES: [&str; 3] = ["64", "1K", "64K"];
 /// The baseline of all comparisons; without it, the first remaining candidate.
 const USUAL_BASELINE: &str = "kernel-veth";
 
+/// Toehold's candidates: direct connections, and TCP.
+const SUBJECTS: [&str; 2] = ["direct", "toehold"];
+
 /// The plan: each size as ping-pong and as stream, a bulk stream, connections.
 pub fn plan(options: Options) -> Plan {
     let ping_pong = options.sizes.iter().map(|&size| Workload::PingPong { size });
@@ -37,21 +40,21 @@ pub fn plan(options: Options) -> Plan {
     }
 }
 
-/// Compares Toehold with everything, then everything else with the kernel.
+/// Compares Toehold's direct connections and its TCP with everything, then everything else with the
+/// kernel.
 fn comparisons(candidates: &[String]) -> Vec<Comparison> {
-    let subject = "toehold";
-    let present = |name: &str| candidates.iter().any(|candidate| candidate == name);
     let against = |candidate: &str, baseline: &str| Comparison {
         candidate: candidate.into(),
         baseline: baseline.into(),
     };
-    let others = candidates
-        .iter()
-        .filter(|name| name.as_str() != subject)
-        .collect::<Vec<_>>();
+    let is_subject = |name: &&String| SUBJECTS.contains(&name.as_str());
+    let (subjects, others): (Vec<_>, Vec<_>) = candidates.iter().partition(is_subject);
     let mut comparisons = Vec::new();
-    if present(subject) {
+    for subject in &subjects {
         comparisons.extend(others.iter().map(|other| against(subject, other)));
+    }
+    if let [first, second] = subjects[..] {
+        comparisons.push(against(first, second));
     }
     let usual = others.iter().find(|name| name.as_str() == USUAL_BASELINE);
     if let Some(baseline) = usual.or(others.first()) {
@@ -82,6 +85,10 @@ mod tests {
         assert_eq!(
             text(&["toehold", "kernel-veth", "unix"]),
             ["toehold/kernel-veth", "toehold/unix", "unix/kernel-veth"]
+        );
+        assert_eq!(
+            text(&["direct", "toehold", "unix"]),
+            ["direct/unix", "toehold/unix", "direct/toehold"]
         );
         assert_eq!(text(&["unix", "kernel-veth"]), ["unix/kernel-veth"]);
         assert_eq!(text(&["unix", "floor"]), ["floor/unix"]);

@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(
             comparisons,
             [
-                "toehold/kernel-loopback",
+                "direct/kernel-loopback",
+                "adaptive/kernel-loopback",
                 "kernel-veth/kernel-loopback",
                 "unix/kernel-loopback"
             ]

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use super::place::Way;
 use crate::settings::Settings;
-use crate::testbed::{KERNEL_LOOPBACK, KERNEL_VETH, UNIX};
+use crate::testbed::{DIRECT, KERNEL_LOOPBACK, KERNEL_VETH, UNIX};
 
 /// A candidate for programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct On<'a> {
-    /// The kernel's stack over veth, or a placement of nodes' stacks.
+    /// A stack of the kernel's, direct connections, or a placement of nodes' stacks.
     pub(crate) candidate: &'a str,
     /// The `toehold` command.
     pub(crate) toehold: &'a Path,
@@ -17,22 +17,17 @@ pub(crate) struct On<'a> {
     pub(crate) settings: &'a Settings,
 }
 
-/// Candidates that are nodes with the defaults of `toehold up`, and its additional arguments. All
-/// other nodes are named after their placement.
-const NODES: &[(&str, &[&str])] = &[("toehold", &[])];
-
 impl On<'_> {
-    /// The stack of the candidate, and its placement.
-    pub(super) fn way(&self) -> (Way, Option<String>) {
-        let way = way_of(self.candidate);
-        let is_placed = way == Way::Toehold && !NODES.iter().any(|(name, _)| *name == self.candidate);
-        (way, is_placed.then(|| self.candidate.to_owned()))
-    }
-
-    /// Additional arguments of `toehold up`.
-    pub(super) fn up(&self) -> &'static [&'static str] {
-        let known = NODES.iter().find(|(name, _)| *name == self.candidate);
-        known.map_or(&[], |(_, words)| words)
+    /// The stack of the candidate, and the additional arguments of `toehold up`.
+    pub(super) fn way(&self) -> (Way, Vec<String>) {
+        let words: &[&str] = match (way_of(self.candidate), self.candidate) {
+            (Way::Toehold, DIRECT) => &["--direct", "yes"],
+            // All other nodes are named after their placement, and compare TCP with TCP.
+            (Way::Toehold, placement) => &["--direct", "no", "--placement", placement],
+            _ => &[],
+        };
+        let words = words.iter().map(|&word| word.to_owned());
+        (way_of(self.candidate), words.collect())
     }
 }
 

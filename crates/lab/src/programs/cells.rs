@@ -119,10 +119,10 @@ fn web(
             .serve(&file.name, file.length)
             .map_err(|error| error.to_string())?;
     }
-    let (way, placement) = on.way();
+    let (way, up) = on.way();
     let shape = Shape {
         mtu,
-        placement,
+        up,
         ..Shape::default()
     };
     let places = Places::make(on.toehold, &files, on.settings.cores, &shape);

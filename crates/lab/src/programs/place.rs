@@ -89,14 +89,12 @@ pub(super) enum End {
 pub(super) struct Shape {
     /// Largest packet of either path; the default without one.
     pub(super) mtu: Option<u16>,
-    /// The placement of the nodes' stacks. Their engines then have the cores of their programs.
-    pub(super) placement: Option<String>,
     /// Whether each node also has an interface, both in the client's namespace.
     pub(super) has_taps: bool,
     /// Whether programs and engines may run on every core of this process.
     pub(super) is_spread: bool,
-    /// Additional arguments of `toehold up`.
-    pub(super) up: &'static [&'static str],
+    /// Additional arguments of `toehold up`. With them, engines have the cores of their programs.
+    pub(super) up: Vec<String>,
 }
 
 /// Both places, for as long as this lives.
@@ -135,7 +133,7 @@ impl<'a> Places<'a> {
         for end in [End::Server, End::Client] {
             let node = NODES[end as usize];
             let mut up = self.toehold(&["up", node]);
-            up.args(shape.up);
+            up.args(&shape.up);
             if let Some(mtu) = shape.mtu {
                 up.args(["--mtu", &mtu.to_string()]);
             }
@@ -143,8 +141,7 @@ impl<'a> Places<'a> {
                 let tap = format!("--tap={}", tap(node));
                 up.args([&*tap, "--netns", &self.network(End::Client)]);
             }
-            if let Some(placement) = &shape.placement {
-                up.args(["--placement", placement]);
+            if !shape.up.is_empty() {
                 up = self.pinned(&up, end);
             }
             self.succeed(up, "start a node")?;
@@ -358,11 +355,9 @@ impl<'a> Places<'a> {
         let said = said.map(|said| said.stdout).unwrap_or_default();
         let status: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
         let counters = status["counters"].as_array().into_iter().flatten();
-        let mut counters = counters.filter(|counter| counter["name"] == "tcp_passive_opens");
-        counters
-            .next()
-            .and_then(|counter| counter["value"].as_u64())
-            .unwrap_or(0)
+        let opened = ["tcp_passive_opens", "direct_accepted"];
+        let opened = counters.filter(|counter| opened.iter().any(|name| counter["name"] == *name));
+        opened.filter_map(|counter| counter["value"].as_u64()).sum()
     }
 }
 

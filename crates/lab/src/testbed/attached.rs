@@ -168,6 +168,7 @@ pub(super) fn attach(
     name: &str,
     address: Ipv4Addr,
     placement: Placement,
+    has_direct: bool,
 ) -> Result<(Node, Attached), TestbedError> {
     let fabric = context.scratch.display().to_string();
     let setting = |name: &str, value: String| (name.to_owned(), value);
@@ -175,6 +176,7 @@ pub(super) fn attach(
     let settings = [
         setting("ipv4", format!("{address}/{PREFIX}")),
         setting("placement", placement.to_string()),
+        setting("direct", if has_direct { "yes" } else { "no" }.to_owned()),
     ];
     let engine = Process::start(&EngineOrder {
         fabric: fabric.clone(),
@@ -253,16 +255,19 @@ impl Switch for Changes {
     }
 }
 
-/// Attaches to a node of a placement. Changes start from one placement only: the initial one soon
+/// The candidate of nodes with direct connections.
+pub(crate) const DIRECT: &str = <Direct as Place>::NAME;
+
+/// Attaches to a node of a placement, with or without direct connections. Changes start from one placement only: the initial one soon
 /// has no effect.
 macro_rules! attached {
-    ($($(#[doc = $doc:literal])+ $name:ident: $placement:literal, $may_change:literal, $about:literal;)+) => {$(
+    ($($(#[doc = $doc:literal])+ $name:ident: $candidate:literal, $placement:ident, $has_direct:literal, $may_change:literal, $about:literal;)+) => {$(
         $(#[doc = $doc])+
         #[derive(Debug)]
         pub(super) struct $name(Attached);
 
         impl Place for $name {
-            const NAME: &'static str = $placement;
+            const NAME: &'static str = $candidate;
             const ABOUT: &'static str = $about;
             const MAY_CHANGE: bool = $may_change;
 
@@ -275,7 +280,7 @@ macro_rules! attached {
                 name: &str,
                 address: Ipv4Addr,
             ) -> Result<(Node, Self), TestbedError> {
-                let (node, attached) = attach(context, name, address, Placement::$name)?;
+                let (node, attached) = attach(context, name, address, Placement::$placement, $has_direct)?;
                 Ok((node, Self(attached)))
             }
 
@@ -291,10 +296,12 @@ macro_rules! attached {
 }
 
 attached! {
+    /// The node has direct connections, otherwise the defaults.
+    Direct: "direct", Adaptive, true, false, "programs on nodes with direct connections, as toehold up makes them";
     /// The program's thread runs the stack.
-    Inline: "inline", false, "a program attached to a node, which runs the stack in its calls";
+    Inline: "inline", Inline, false, false, "a program attached to a node, which runs TCP in its calls";
     /// The engine process runs the stack.
-    Engine: "engine", false, "the same, the engine process on the program's core runs the stack";
+    Engine: "engine", Engine, false, false, "a program attached to a node, the engine process on the program's core runs TCP";
     /// The program's thread runs the stack, or otherwise the engine process.
-    Adaptive: "adaptive", true, "the same, the engine process runs the stack while no call does";
+    Adaptive: "adaptive", Adaptive, false, true, "a program attached to a node, the engine process runs TCP while no call does";
 }

@@ -317,7 +317,7 @@ impl Place for Between {
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
         fits_udp(context)?;
         let uplink = Self::uplink(context)?;
-        let (node, attached) = attached::attach(context, name, address, Placement::Adaptive)?;
+        let (node, attached) = attached::attach(context, name, address, Placement::Adaptive, false)?;
         Ok((
             node,
             Self {

@@ -33,6 +33,7 @@ use crate::workload::Workload;
 
 /// All candidates.
 pub const ALL: &[Candidate] = &[
+    Candidate::of::<toehold::Toehold<attached::Direct>>(),
     Candidate::of::<toehold::Toehold<toehold::Own>>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
     Candidate::of::<kernel_veth::KernelVethSpinning>(),
@@ -110,6 +111,7 @@ pub const PLACEMENTS: &[Candidate] = &[
 
 /// Candidates for sockets, in the order of the report's columns.
 pub const SOCKETS: &[Candidate] = &[
+    Candidate::of::<toehold::Toehold<attached::Direct>>(),
     Candidate::of::<toehold::Toehold<toehold::Own>>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
     Candidate::of::<kernel_veth::KernelVethSpinning>(),
@@ -120,14 +122,15 @@ pub const SOCKETS: &[Candidate] = &[
 
 /// Candidates for programs with several workers, in the order of columns.
 pub const WORKERS: &[Candidate] = &[
-    Candidate::of::<toehold::Toehold<toehold::Own>>(),
+    Candidate::of::<toehold::Toehold<attached::Direct>>(),
+    Candidate::of::<toehold::Toehold<attached::Adaptive>>(),
     Candidate::of::<kernel_loopback::KernelLoopback>(),
     Candidate::of::<kernel_veth::KernelVeth>(),
     Candidate::of::<unix::Unix>(),
 ];
 
 pub use crate::program::Program;
-pub(crate) use attached::EngineOrder;
+pub(crate) use attached::{DIRECT, EngineOrder};
 pub use contract::{Connection, Context, Role, Switch, Testbed, TestbedError};
 pub(crate) use kernel_loopback::KERNEL_LOOPBACK;
 pub(crate) use kernel_veth::KERNEL_VETH;

@@ -53,11 +53,6 @@ impl Place for Own {
     const NAME: &'static str = "toehold";
     const ABOUT: &'static str = "Toehold over shared-memory message queues, driven inline";
 
-    /// On nodes with the defaults of `toehold up`.
-    fn runs(workload: &Workload) -> bool {
-        workload.is_of_workers()
-    }
-
     fn take(context: &Context, name: &str, address: Ipv4Addr) -> Result<(Node, Self), TestbedError> {
         join(context, name, address).map(|node| (node, Self))
     }

@@ -26,7 +26,7 @@ pub use self::pcapng::LinkType;
 use self::pcapng::{Flags, Packet};
 pub use self::recorder::CaptureStatistics;
 use self::recorder::Recorder;
-pub use self::tap::{Player, Tap};
+pub use self::tap::{Player, SharedTap, Tap};
 use crate::checksum::complete;
 use crate::steering::Flow;
 use crate::{

@@ -4,7 +4,11 @@
 //! one process plays it into a file. Without a recording, a driver loads one word a
 //! frame. With one, it copies the frame. It never waits for the file.
 
-use toehold_shm::{Carver, Gather, Label, OutOfMemory, Tape, TapeReader};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use toehold_shm::{Carver, Gather, Label, OutOfMemory, Tape, TapeReader, TapeStatus, Words};
 
 use super::file::{CaptureFile, Frame};
 use crate::{Checksum, Offload, Received, Transmit};
@@ -13,6 +17,9 @@ use crate::{Checksum, Offload, Received, Transmit};
 /// 10 000 of the smallest. Before a recording the pages are untouched, and cost
 /// nothing.
 const CAPACITY: usize = 4 << 20;
+
+/// Longest wait for another thread that records. To append a frame takes microseconds.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 const INBOUND: u32 = 1;
 const PARTIAL: u32 = 2;
@@ -73,6 +80,77 @@ impl Tap {
     pub fn player(&self) -> Player {
         Player {
             reader: self.tape.reader(),
+            last_ns: 0,
+        }
+    }
+}
+
+/// A tap for threads of several processes that record one after the other, each for a moment.
+#[derive(Debug)]
+pub struct SharedTap {
+    /// For the threads of this process.
+    tape: Mutex<Tape>,
+    status: TapeStatus,
+    /// Number of the thread of all processes that records; 0 for none.
+    holder: Words,
+}
+
+impl SharedTap {
+    /// Number of bytes that [`SharedTap::create`] takes from a region.
+    pub fn bytes_needed() -> usize {
+        Tap::bytes_needed() + Words::bytes_needed(1)
+    }
+
+    /// Carves a tap, or finds one that another process has carved.
+    ///
+    /// # Errors
+    ///
+    /// If the region is too small.
+    pub fn create(carver: &mut Carver) -> Result<SharedTap, OutOfMemory> {
+        let tape = carver.tape(CAPACITY)?;
+        Ok(SharedTap {
+            status: tape.status(),
+            tape: Mutex::new(tape),
+            holder: carver.words(1)?,
+        })
+    }
+
+    /// Returns whether frames are recorded at present.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.status.is_played()
+    }
+
+    /// Records a finished frame for a thread with a number of its own, which is not 0. It is lost, and counted
+    /// as such, if another thread records for longer than a millisecond: that may be stopped.
+    #[cold]
+    pub fn record(&self, thread: u32, now_ns: u64, is_sent: bool, (headers, payload): (&[u8], &[u8])) {
+        let holder = self.holder.word(0);
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if let Ok(mut tape) = self.tape.try_lock()
+                && holder.compare_exchange(0, thread, Acquire, Relaxed).is_ok()
+            {
+                let direction = if is_sent { 0 } else { INBOUND };
+                let payload = Gather::from_slice(payload);
+                tape.append(now_ns, direction, headers, &payload);
+                holder.store(0, Release);
+                return;
+            }
+            std::thread::yield_now();
+        }
+        self.status.lose();
+    }
+
+    /// A thread has died that may have been recording. Its number has to be used by no other yet.
+    pub fn forget(&self, thread: u32) {
+        let _ = self.holder.word(0).compare_exchange(thread, 0, AcqRel, Relaxed);
+    }
+
+    /// Returns the playing end, for one thread at a time.
+    pub fn player(&self) -> Player {
+        Player {
+            reader: self.tape.lock().unwrap_or_else(PoisonError::into_inner).reader(),
             last_ns: 0,
         }
     }

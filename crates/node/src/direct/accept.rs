@@ -145,13 +145,19 @@ impl Direct {
         let may_come = entry.is_some_and(|entry| may_come(own.as_ref(), &entry, ends));
         // One for an earlier listener of the number was offered late: it is refused like those that
         // the engine has found in the queue.
-        let refusal = match theirs.listener == Some(listener) && may_come {
+        let refusal = match bank.is_for(connection, &theirs, listener) && may_come {
             true => None,
             false => Some(Count::Offences),
         };
         let refusal = refusal.or_else(|| {
             let began = bank.begin(thread, connection.number, &Beginning { record, window });
-            began.is_err().then_some(Count::TcpMemory)
+            match began {
+                Ok(end) => {
+                    end.record_opening(thread, false);
+                    None
+                }
+                Err(_) => Some(Count::TcpMemory),
+            }
         });
         let Some(why) = refusal else {
             self.count(Count::Accepted, 1);

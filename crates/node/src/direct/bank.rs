@@ -12,6 +12,7 @@ use toehold_shm::direct::{
 };
 
 use super::bells::{BellsOf, LazyBells};
+use super::recording::{BankRecorder, Tape};
 use super::table::Entry;
 
 /// Descriptors of a bank, in the order of [`Bank::to_list`].
@@ -29,6 +30,8 @@ pub(crate) struct Own {
     pub(crate) bells: Arc<LazyBells>,
     /// Bytes of rings that the node may have in use.
     pub(crate) payload_bound: u64,
+    /// What connections carry while a capture runs.
+    pub(crate) tape: Tape,
 }
 
 /// A bank of this node, and the side that it has in it: what a process needs to open, accept and
@@ -121,6 +124,7 @@ impl Bank {
                 },
                 payload_bound: own.payload_bound,
                 ring_descriptor: Box::new(move |waiter| rung.other.ring(waiter)),
+                recorder: Some(Box::new(BankRecorder::new(own.tape.clone(), entry))),
             },
         }
     }
@@ -254,10 +258,21 @@ impl Bank {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use toehold_link::capture::SharedTap;
     use toehold_shm::direct::{Journal, Side};
+    use toehold_shm::{Carver, Region};
 
     use super::*;
     use crate::direct::table::tests::entry;
+
+    fn tape() -> Tape {
+        let region = Region::private(SharedTap::bytes_needed()).unwrap();
+        let tap = SharedTap::create(&mut Carver::new(region).unwrap()).unwrap();
+        Tape {
+            tap: Arc::new(tap),
+            mac: [2; 6],
+        }
+    }
 
     pub(in crate::direct) fn own() -> Own {
         let directory = Directory::create("toehold-test", 7).unwrap();
@@ -266,6 +281,7 @@ pub(super) mod tests {
             waiters: Waiters::new(directory, journal),
             bells: Arc::new(LazyBells::of_engine(BellsOf::Node, None)),
             payload_bound: 1 << 20,
+            tape: tape(),
         }
     }
 

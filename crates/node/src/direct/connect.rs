@@ -19,12 +19,15 @@ use crate::clock;
 /// If fewer numbers of a bank are free, another bank is made.
 pub(crate) const FEW: usize = 64;
 
+/// Listeners that a call to connect finds closed at most, one after another.
+const CLOSED_LISTENERS: usize = 8;
+
 /// Why a direct connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectFailure {
     /// The connection is to be made over TCP. The reason was counted.
     UseTcp,
-    /// The listener was closed in this moment: ECONNREFUSED.
+    /// The listener was closed in this moment, and no other one is there: ECONNREFUSED.
     Refused,
 }
 
@@ -137,11 +140,29 @@ impl Direct {
         let Some(from) = self.source(remote.ip(), local) else {
             return Err(ConnectFailure::UseTcp);
         };
+        let banks = self.map(entries);
+        // Of several listeners that share an address, one was closed in this moment.
+        for _ in 1..CLOSED_LISTENERS {
+            match self.connect_once(thread, &banks, (from, remote), window) {
+                Err(ConnectFailure::Refused) if is_listed(&banks, (from, remote)) => {}
+                opened => return opened,
+            }
+        }
+        self.connect_once(thread, &banks, (from, remote), window)
+    }
+
+    fn connect_once(
+        &self,
+        thread: ThreadNumber,
+        banks: &[Arc<Bank>],
+        (from, remote): (IpAddr, SocketAddr),
+        window: u64,
+    ) -> Result<Opened, ConnectFailure> {
         let Some(port) = self.ports.take(self.process) else {
             return self.use_tcp(Count::TcpPorts);
         };
         let ends = [SocketAddr::new(from, port), remote];
-        let opened = self.connect_from(thread, entries, ends, window);
+        let opened = self.connect_from(thread, banks, ends, window);
         // One that was refused has its port until the other side has closed its end.
         if matches!(opened, Err(ConnectFailure::UseTcp)) {
             self.ports.free(port, self.process);
@@ -152,11 +173,10 @@ impl Direct {
     fn connect_from(
         &self,
         thread: ThreadNumber,
-        entries: Vec<super::Entry>,
+        banks: &[Arc<Bank>],
         ends: [SocketAddr; 2],
         window: u64,
     ) -> Result<Opened, ConnectFailure> {
-        let banks = self.map(entries);
         let Some(first) = banks.first() else {
             // That it cannot be mapped was counted.
             return Err(ConnectFailure::UseTcp);
@@ -169,7 +189,7 @@ impl Direct {
             if reaps > 0 {
                 self.reap(thread, self.closing.len());
             }
-            for bank in &banks {
+            for bank in banks {
                 if bank.ends.in_use() + FEW > CONNECTIONS {
                     // The engine makes another bank.
                     self.engine.ring();
@@ -217,6 +237,9 @@ impl Direct {
         match opened.bank.offer(connection, found) {
             Ok(()) => {
                 self.count(Count::Opened, 1);
+                if let Ok(end) = opened.bank.end(connection) {
+                    end.record_opening(thread, true);
+                }
                 Ok(opened)
             }
             Err(ConnectError::Closed) => {
@@ -268,6 +291,13 @@ pub(super) fn place(bank: &Bank, connection: ConnectionId) -> Place {
         number: connection.number,
         side: bank.side,
     }
+}
+
+fn is_listed(banks: &[Arc<Bank>], (from, remote): (IpAddr, SocketAddr)) -> bool {
+    let ends = [SocketAddr::new(from, 0), remote];
+    banks
+        .first()
+        .is_some_and(|first| find_listed(&first.peer_directory, ends).is_some())
 }
 
 /// The listener for connections to an address, by what the peer lists: one that is bound to it, or

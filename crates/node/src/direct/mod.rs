@@ -15,6 +15,7 @@
 //! | `ports` | the ports of connecting ends |
 //! | `connect`, `accept` | how connections are opened, accepted and closed |
 //! | `own`, `waiting` | what a thread has, and how it waits |
+//! | `recording` | what a capture is told |
 //! | `counts` | what is counted |
 
 mod accept;
@@ -29,6 +30,7 @@ mod listener_words;
 mod own;
 mod ports;
 mod published;
+mod recording;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use toehold_link::capture::SharedTap;
 use toehold_shm::direct::{Directory, Journal, ListenerId, WaiterNumber, Waiters};
 use toehold_shm::{Carver, Doorbell, OutOfMemory};
 use toehold_stack::{AcceptLengths, Config};
@@ -59,19 +62,24 @@ pub(crate) use self::listener_words::{ListenerBell, ListenerWords};
 use self::own::Part;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
+pub(crate) use self::recording::Tape;
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS, may_come};
 pub use self::waiting::{Bed, DirectWait, RungBy, WaitError, WaitTarget, end_own_sleep};
 
 /// What processes share outside of the lease.
-pub(crate) type SharedWords = (BankTable, Counts, Ports, ListenerWords);
-
-/// What lies in the region of a node's first shard for direct connections.
 #[derive(Debug)]
-pub(crate) struct Pieces {
+pub(crate) struct SharedWords {
     pub(crate) table: BankTable,
     pub(crate) counts: Counts,
     pub(crate) ports: Ports,
     pub(crate) listeners: ListenerWords,
+    pub(crate) tap: Arc<SharedTap>,
+}
+
+/// What lies in the region of a node's first shard for direct connections.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    pub(crate) shared: SharedWords,
     pub(crate) records: Records,
 }
 
@@ -82,15 +90,18 @@ impl Pieces {
             + Counts::bytes_needed()
             + Ports::bytes_needed(&stack.tcp)
             + ListenerWords::bytes_needed(stack.listeners);
-        words + Records::bytes_needed()
+        words + SharedTap::bytes_needed() + Records::bytes_needed()
     }
 
     pub(crate) fn create(carver: &mut Carver, stack: &Config) -> Result<Pieces, OutOfMemory> {
         Ok(Pieces {
-            table: BankTable::create(carver)?,
-            counts: Counts::create(carver)?,
-            ports: Ports::create(carver, &stack.tcp)?,
-            listeners: ListenerWords::create(carver, stack.listeners)?,
+            shared: SharedWords {
+                table: BankTable::create(carver)?,
+                counts: Counts::create(carver)?,
+                ports: Ports::create(carver, &stack.tcp)?,
+                listeners: ListenerWords::create(carver, stack.listeners)?,
+                tap: Arc::new(SharedTap::create(carver)?),
+            },
             records: Records::create(carver)?,
         })
     }

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use toehold_shm::direct::{Directory, LISTENERS, ListenerId, Listing};
 use toehold_shm::{Carver, OutOfMemory, Table};
@@ -54,6 +54,20 @@ struct Record {
     backlog: u32,
     /// [`ONLY_IPV6`], [`SHARES_PORT`], [`KEPT_OUT`] and [`PARKED`].
     flags: u32,
+    /// An address of IPv4 as one mapped into IPv6.
+    address: [u8; 16],
+}
+
+impl Record {
+    fn is_hidden(&self) -> bool {
+        self.flags & HIDDEN != 0
+    }
+
+    /// Whether another listener shares the connections of this one.
+    fn shares_with(&self, other: &Record) -> bool {
+        let shares = |record: &Record| u64::from(record.flags) & SHARES_PORT != 0;
+        shares(self) && shares(other) && (self.address, self.port) == (other.address, other.port)
+    }
 }
 
 /// The records, in a region: part of a shard's state.
@@ -143,6 +157,10 @@ impl Published {
             record.generation = generation;
             record.port = address.port().into();
             (record.backlog, record.flags) = (backlog, flags as u32);
+            record.address = match address.ip() {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
             // A process that is killed here leaves an entry that is of nothing: see `mend`.
             compiler_fence(Release);
             record.state = PUBLISHED;
@@ -199,7 +217,7 @@ impl Published {
             } else {
                 record.flags & !flag
             };
-            let (generation, is_hidden) = (record.generation, record.flags & HIDDEN != 0);
+            let (generation, is_hidden) = (record.generation, record.is_hidden());
             let listener = ListenerId { number, generation };
             self.directory.set_hidden(listener, is_hidden);
         }
@@ -262,6 +280,23 @@ impl Published {
             .filter(|(_, record)| record.state == WITHDRAWN)
             .map(|(number, _)| number as u16)
             .collect()
+    }
+
+    /// The listeners that share the connections of a closed one, those that peers find if there are
+    /// any.
+    pub(crate) fn heirs(&self, closed: u16) -> Vec<ListenerId> {
+        let Some(closed) = self.records.records.get(usize::from(closed)) else {
+            return Vec::new();
+        };
+        let records = (0..).zip(self.records.records.iter());
+        let sharing = records.filter(|(_, record)| record.state == PUBLISHED && closed.shares_with(record));
+        let (hidden, found): (Vec<_>, Vec<_>) = sharing.partition(|(_, record)| record.is_hidden());
+        let heirs = if found.is_empty() { hidden } else { found };
+        let heirs = heirs.into_iter().map(|(number, record)| ListenerId {
+            number,
+            generation: record.generation,
+        });
+        heirs.collect()
     }
 
     /// The queues of a closed listener are empty: others may have its number.
@@ -503,6 +538,33 @@ mod tests {
         published.free(number);
         published.publish(source(2), at(80), 7, &settings());
         assert_eq!(published.listener_of(source(2)).unwrap().number, number);
+    }
+
+    #[test]
+    fn listeners_that_share_a_port_have_what_waits_at_a_closed_one() {
+        let Fixture { mut published, .. } = fixture();
+        let sharing = || {
+            let mut settings = settings();
+            settings.apply(SocketOption::ReusePort(true)).unwrap();
+            settings
+        };
+        for (number, address) in [(1, at(80)), (2, at(80)), (3, at(81)), (4, at(80))] {
+            published.publish(source(number), address, 7, &sharing());
+        }
+        let [closed, second, other, fourth] =
+            [1, 2, 3, 4].map(|number| published.listener_of(source(number)).unwrap());
+        published.close(source(1), 80);
+        assert_eq!(published.heirs(closed.number), [second, fourth]);
+        published.park(source(2));
+        assert_eq!(published.heirs(closed.number), [fourth]);
+        published.park(source(4));
+        assert_eq!(published.heirs(closed.number), [second, fourth]);
+        published.publish(source(5), at(82), 7, &settings());
+        let alone = published.listener_of(source(5)).unwrap();
+        published.publish(source(6), at(82), 7, &settings());
+        published.close(source(5), 82);
+        published.close(source(3), 81);
+        assert!(published.heirs(alone.number).is_empty() && published.heirs(other.number).is_empty());
     }
 
     #[test]

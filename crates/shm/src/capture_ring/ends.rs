@@ -57,7 +57,8 @@ const fn room_for(len: usize) -> usize {
 const WRITTEN: usize = 0;
 const LOST: usize = 1;
 
-/// The writer's end; it belongs to the holder of the lease.
+/// The writer's end. One thread of all processes at a time uses it: the holder of the lease, or of
+/// another lock.
 pub struct Tape {
     first: NonNull<u8>,
     capacity: usize,
@@ -71,7 +72,7 @@ pub struct Tape {
 }
 
 // SAFETY: the bytes stay mapped as long as the handle. Only `&mut Tape` writes them, which the
-// lease makes the only one; readers treat them as raw memory.
+// lease or another lock makes the only one; readers treat them as raw memory.
 unsafe impl Send for Tape {}
 
 impl Tape {
@@ -95,9 +96,7 @@ impl Tape {
         let limit = self.limit.word(0).load(Relaxed) as usize;
         let len = whole.min(limit);
         let Some((at, next)) = self.make_room(room_for(len)) else {
-            let lost = self.written.word(LOST);
-            lost.store(lost.load(Relaxed).wrapping_add(1), Relaxed);
-            return;
+            return self.lose();
         };
         let header = Header {
             label: Label {
@@ -115,6 +114,18 @@ impl Tape {
         first.copy_from_slice(&beginning[..first.len()]);
         rest.copy_to(0, behind);
         self.positions().publish(next);
+    }
+
+    fn lose(&self) {
+        self.written.word(LOST).fetch_add(1, Relaxed);
+    }
+
+    /// What threads need of the ring that do not append at present.
+    pub fn status(&self) -> TapeStatus {
+        TapeStatus {
+            limit: self.limit.clone(),
+            written: self.written.clone(),
+        }
     }
 
     /// The place of a record that takes `needed` bytes, and the position behind it.
@@ -176,6 +187,26 @@ impl fmt::Debug for Tape {
         f.debug_struct("Tape")
             .field("capacity", &self.capacity)
             .finish_non_exhaustive()
+    }
+}
+
+/// Whether a [`Tape`] has a reader, and how many records it lost. Any thread may use it at any time.
+#[derive(Debug, Clone)]
+pub struct TapeStatus {
+    limit: Words,
+    written: Words<AtomicU64>,
+}
+
+impl TapeStatus {
+    /// Whether there is a reader: otherwise there is no need to append.
+    #[inline]
+    pub fn is_played(&self) -> bool {
+        self.limit.word(0).load(Relaxed) != 0
+    }
+
+    /// Counts a record as lost.
+    pub fn lose(&self) {
+        self.written.word(LOST).fetch_add(1, Relaxed);
     }
 }
 

@@ -12,4 +12,4 @@ mod loom_tests;
 mod positions;
 
 #[cfg(not(loom))]
-pub use ends::{Label, Tape, TapeReader};
+pub use ends::{Label, Tape, TapeReader, TapeStatus};

@@ -188,13 +188,17 @@ impl AcceptQueue<'_> {
     }
 }
 
+/// Whether a generation, or a later one, was claimed by the word that says what was taken last.
+pub(super) fn is_claimed(taker: u64, generation: u32) -> bool {
+    generation.wrapping_sub(taker as u32) as i32 <= 0
+}
+
 /// Claims a connection for a process by the word that says what was taken last. Each generation
 /// is claimed once, and none after a later one. Returns `false` if it was claimed before.
 pub(super) fn claim(taker: &AtomicU64, generation: u32, process: u16) -> bool {
     let mut found = taker.load(Acquire);
     loop {
-        let newer = generation.wrapping_sub(found as u32) as i32 > 0;
-        if !newer {
+        if is_claimed(found, generation) {
             return false;
         }
         let mine = u64::from(generation) | u64::from(process) << 32;

@@ -53,7 +53,7 @@ pub(crate) const READY_WORDS: usize = CONNECTIONS / 64;
 /// Words of a bitmap with a bit for each process of a node.
 pub(crate) const USER_WORDS: usize = PROCESSES / 64;
 /// Slots of an accept queue.
-pub(crate) const QUEUE_LEN: usize = 4096;
+pub const QUEUE_LEN: usize = 4096;
 
 /// Bytes of addresses for the rings of one connection.
 pub const RING_BYTES: usize = 8 << 20;
@@ -157,8 +157,6 @@ pub(crate) struct WriteLine {
     pub(crate) state: AtomicU64,
     /// Position after the last urgent byte; 0 if there was none.
     pub(crate) urgent: AtomicU64,
-    /// Odd while a recorder wants every message.
-    pub(crate) capture: AtomicU64,
 }
 
 /// How far an end has read. The reader's node writes it, the peer reads it. A message changes
@@ -364,6 +362,11 @@ pub(crate) struct StateLine {
     pub(crate) owner: AtomicU64,
     /// Generation (low 32 bits) and process that took the connection from the queue.
     pub(crate) taker: AtomicU64,
+    /// Generation (low 32 bits) of the connection that this node has moved to another listener's
+    /// queue, with the number of that listener from bit 32 on.
+    pub(crate) moved: AtomicU64,
+    /// Generation of the listener to whose queue the connection was moved.
+    pub(crate) moved_to: AtomicU64,
     /// What the engine knows the descriptor's other end by; 0 if there is none.
     pub(crate) holder: AtomicU64,
     /// Bits of what was shut, see `lines`.
@@ -381,6 +384,9 @@ pub(crate) struct StateLine {
     pub(crate) read_limit: AtomicU64,
     /// How long a writer may wait for room in vain, in milliseconds; 0 for any time.
     pub(crate) user_timeout_ms: AtomicU64,
+    /// What a capture was told: the peer's last read position, and in the highest bit that the
+    /// peer's stream has ended.
+    pub(crate) recorded: AtomicU64,
 }
 
 /// One end, as its own node alone sees it.
@@ -495,7 +501,6 @@ const _: () = {
     // What a message is told by lies in one cache line of 64 bytes.
     assert!(offset_of!(WriteLine, w) == 0 && offset_of!(WriteLine, layout) == 8);
     assert!(offset_of!(WriteLine, state) == 16 && offset_of!(WriteLine, urgent) == 24);
-    assert!(offset_of!(WriteLine, capture) == 32);
     assert!(offset_of!(ReadLine, r) == 0 && offset_of!(ReadLine, window) == 8);
     assert!(offset_of!(ReadLine, class_limit) == 16);
     assert!(offset_of!(ArmLine, read_generation) == 0 && offset_of!(ArmLine, read_mark) == 8);

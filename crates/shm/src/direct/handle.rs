@@ -1,11 +1,11 @@
 //! A bank, as one of its two sides uses it.
 
 use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::accept_queue::{self, ConnectionId, OfferError};
 use super::audience::{Audience, WaiterNumber};
-use super::bank::{Class, WAITER_WORDS};
+use super::bank::{Class, QUEUE_LEN, WAITER_WORDS};
 use super::byte_ring::ByteRing;
 use super::directory::{Found, PeerDirectory};
 use super::end::End;
@@ -15,6 +15,7 @@ use super::journal::{Journal, Place, Side};
 use super::lock::{Reentered, ThreadNumber, full_fence};
 use super::memory::MemoryError;
 use super::record::{ListenerId, Record};
+use super::recording::Recorder;
 use super::signals::Signals;
 use super::waiter;
 use super::waiters::{Waiters, has_bits, is_on_descriptor};
@@ -49,6 +50,8 @@ pub struct Bank {
     pub payload_bound: u64,
     /// Rings a waiter of the other node that sleeps on a descriptor.
     pub ring_descriptor: Box<dyn Fn(WaiterNumber) + Send + Sync>,
+    /// Puts what the connections carry into a capture.
+    pub recorder: Option<Box<dyn Recorder>>,
 }
 
 /// What an end is to begin with.
@@ -195,22 +198,65 @@ impl Bank {
         accept_queue::claim(taker, connection.generation, process)
     }
 
+    /// Whether a connection that waits in a listener's queue is for that listener: its record names
+    /// it, or this node has [moved](Bank::move_waiting) it there.
+    pub fn is_for(&self, connection: ConnectionId, record: &Record, listener: ListenerId) -> bool {
+        record.listener == Some(listener) || self.moved_to(connection) == Some(listener)
+    }
+
+    /// The listener to whose queue this node has moved a connection.
+    fn moved_to(&self, connection: ConnectionId) -> Option<ListenerId> {
+        let state = &self.ends.end(connection.number).state;
+        let moved = state.moved.load(Acquire);
+        let generation = state.moved_to.load(Acquire);
+        let is_moved = moved as u32 == connection.generation && state.moved.load(Acquire) == moved;
+        is_moved.then_some(ListenerId {
+            number: (moved >> 32) as u16,
+            generation,
+        })
+    }
+
+    /// Moves the first connection that waits for a closed listener of this node to the end of the
+    /// queue of another one. Returns `None` if the closed listener's queue is empty, and `false` if
+    /// the other queue has no room: then the connection is claimed for process `process`, which has
+    /// to refuse it. For the engine, one thread at a time.
+    pub fn move_waiting(&self, closed: u16, heir: ListenerId, process: u16) -> Option<(ConnectionId, bool)> {
+        let to = self.signals.queue(heir.number)?;
+        let queue = self.signals.queue(closed)?;
+        // It stays unclaimed, for a process that accepts from the other listener.
+        let connection = queue.take(|connection| !self.is_claimed(connection))?;
+        let state = &self.ends.end(connection.number).state;
+        state.moved.store(0, Release);
+        state.moved_to.store(heir.generation, Release);
+        let moved = u64::from(heir.number) << 32 | u64::from(connection.generation);
+        state.moved.store(moved, Release);
+        if to.offer(connection, QUEUE_LEN as u64).is_ok() {
+            return Some((connection, true));
+        }
+        self.claim(connection, process).then_some((connection, false))
+    }
+
+    fn is_claimed(&self, connection: ConnectionId) -> bool {
+        let taker = &self.ends.end(connection.number).state.taker;
+        accept_queue::is_claimed(taker.load(Acquire), connection.generation)
+    }
+
     /// Takes the first connection of a queue if it waits for a listener that is closed. A process
     /// may have offered it after the queue was emptied. For the engine, which refuses it.
     pub fn take_stale(&self, listener: u16, process: u16) -> Option<ConnectionId> {
         let is_stale = |connection: ConnectionId| {
             let record = self.peer.record(connection.number, connection.generation);
-            !record.is_some_and(|record| self.is_awaited(&record))
+            !record.is_some_and(|record| self.is_awaited(connection, &record))
         };
         let queue = self.signals.queue(listener)?;
         queue.take_first(is_stale, |connection| self.claim(connection, process))
     }
 
-    /// Whether the listener that a peer's record names is there.
-    fn is_awaited(&self, record: &Record) -> bool {
+    /// Whether the listener is there that a peer's record names, or to which it was moved.
+    fn is_awaited(&self, connection: ConnectionId, record: &Record) -> bool {
         let directory = self.waiters.directory();
-        let listener = record.listener;
-        listener.is_some_and(|listener| directory.lists(listener, record.remote))
+        let mut listeners = record.listener.into_iter().chain(self.moved_to(connection));
+        listeners.any(|listener| directory.lists(listener, record.remote))
     }
 
     /// Returns whether a connection waits for a listener of this node.

@@ -183,7 +183,7 @@ impl<'a> Outgoing<'a> {
         }
         own.window.store(FIRST_WINDOW, Relaxed);
         let write = self.write;
-        for word in [&write.w, &write.state, &write.urgent, &write.capture] {
+        for word in [&write.w, &write.state, &write.urgent] {
             word.store(0, Relaxed);
         }
         let layout = Layout { class, from: 0 };

@@ -54,6 +54,8 @@ mod ready_set;
 #[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]
+mod recording;
+#[cfg(not(loom))]
 mod recover;
 #[cfg(not(loom))]
 mod signals;
@@ -65,7 +67,7 @@ mod waiters;
 
 pub use accept_queue::{ConnectionId, OfferError};
 pub use audience::WaiterNumber;
-pub use bank::{CONNECTIONS, Class, LISTENERS, PROCESSES, THREADS, WAITERS};
+pub use bank::{CONNECTIONS, Class, LISTENERS, PROCESSES, QUEUE_LEN, THREADS, WAITERS};
 #[cfg(not(loom))]
 pub use bell_set::{BELLS, BellError, BellSet};
 #[cfg(not(loom))]
@@ -90,6 +92,8 @@ pub use memory::MemoryError;
 pub use port_batch::{IDLE_NS, MOST_PORTS, PortBatch};
 #[cfg(not(loom))]
 pub use record::{ListenerId, Record};
+#[cfg(not(loom))]
+pub use recording::{Control, Recorder, Segment};
 #[cfg(not(loom))]
 pub use signals::Signals;
 #[cfg(not(loom))]

@@ -85,10 +85,10 @@ pub(super) fn measure(
     let files = Files::make(on.toehold).map_err(|error| error.to_string())?;
     let tools = Tools::of(job.library);
     compile(tools, &files)?;
-    let (way, placement) = on.way();
+    let (way, up) = on.way();
     let shape = Shape {
         mtu,
-        placement,
+        up,
         has_taps: true,
         ..Shape::default()
     };

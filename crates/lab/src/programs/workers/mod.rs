@@ -50,11 +50,10 @@ pub(super) fn measure(
     let files = stock.files(on.toehold).map_err(text)?;
     let renewed = files.renew_sockets();
     renewed.map_err(|error| format!("cannot make a directory of sockets: {error}"))?;
-    let (way, placement) = on.way();
+    let (way, up) = on.way();
     let shape = Shape {
-        placement,
         is_spread: true,
-        up: on.up(),
+        up,
         ..Shape::default()
     };
     let places = Places::make(on.toehold, files, on.settings.cores, &shape).map_err(text)?;

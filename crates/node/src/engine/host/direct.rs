@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::Timespec;
 
+use toehold_link::capture::Player;
 use toehold_link::mq::{BankMemory, DirectChange, DirectPeer, Membership};
 use toehold_shm::RegionError;
 use toehold_shm::direct::{
@@ -30,7 +31,7 @@ use crate::control::Counter;
 use crate::description::Descriptions;
 use crate::direct::{
     Addresses, Bank, BankTable, BellsOf, Counts, Entry, FEW, LazyBells, ListenerBell, ListenerWords, OWN,
-    Own, Ports, SLOTS, SharedWords,
+    Own, Ports, SLOTS, SharedWords, Tape,
 };
 
 use super::ENGINE;
@@ -123,11 +124,18 @@ impl Banks {
     ///
     /// If the system refuses memory or descriptors.
     pub(super) fn begin(
-        (table, counts, ports, listeners): SharedWords,
+        shared: SharedWords,
         (directory, payload_bound): (&Directory, u64),
         addresses: Addresses,
         life: u64,
     ) -> Result<Banks, MemoryError> {
+        let SharedWords {
+            table,
+            counts,
+            ports,
+            listeners,
+            tap,
+        } = shared;
         let journal = Journal::create("toehold-journal", life)?;
         let claim = || journal.claim(ENGINE).ok_or(MemoryError::Foreign);
         let (thread, closer) = (claim()?, claim()?);
@@ -139,6 +147,10 @@ impl Banks {
             waiters: waiters.with_local_ring(move |waiter| rung.ring(waiter)),
             bells,
             payload_bound,
+            tape: Tape {
+                tap,
+                mac: addresses.mac,
+            },
         };
         let mut state = State {
             banks: BTreeMap::new(),
@@ -180,6 +192,11 @@ impl Banks {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What plays the frames of direct connections, for one thread at a time.
+    pub(super) fn player(&self) -> Player {
+        self.own.tape.tap.player()
     }
 
     /// What a process attaches to: the directory, the journal, and the signals to the accepting

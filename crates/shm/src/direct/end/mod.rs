@@ -21,6 +21,7 @@ use super::handle::{Bank, BeginError, Beginning};
 use super::journal::Step;
 use super::lines::{Arming, Incoming, MOST_WINDOW, Outgoing, PeerLines, StreamState};
 use super::lock::{Reentered, ThreadNumber, full_fence, lock, unlock_and_fence};
+use super::recording::Control;
 
 /// An end of a connection, as a process uses it for one call.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +107,7 @@ impl<'a> End<'a> {
                 &state.owner_told,
                 &state.read_limit,
                 &state.user_timeout_ms,
+                &state.recorded,
             ];
             zeroed.iter().for_each(|word| word.store(0, Relaxed));
             self.bank.half.set_record(self.id.number, &beginning.record);
@@ -168,10 +170,20 @@ impl<'a> End<'a> {
         self.telling(thread, Step::Close, || {
             self.with_writer(thread, Step::Close, || {
                 if may(self.out.state()) {
-                    self.out.set_state(end(self.out.room().w));
+                    self.set_state(thread, end(self.out.room().w));
                 }
             })
         })
+    }
+
+    /// Ends the stream, or resets it. The caller has the write lock.
+    fn set_state(&self, thread: ThreadNumber, state: StreamState) {
+        match state {
+            StreamState::Open => {}
+            StreamState::Fin(at) => self.record_end(thread, Control::End, at),
+            StreamState::Reset(at) => self.record_end(thread, Control::Reset, at),
+        }
+        self.out.set_state(state);
     }
 
     /// Does something of which the peer is told in any case. The journal has it until
@@ -225,8 +237,7 @@ impl<'a> End<'a> {
 
     /// Bytes sent that the peer has not read.
     pub fn unread_by_peer(&self) -> u64 {
-        let r = self.reader_position(self.out.is_live());
-        self.sent().saturating_sub(r)
+        self.sent().saturating_sub(self.read_by_peer())
     }
 
     /// Closes the end for its last holder: with a reset if bytes were not received, or `abort`.
@@ -303,6 +314,15 @@ impl<'a> End<'a> {
             let is_free = self.own.state.generation.load(Relaxed) == 0;
             is_free && self.bank.half.release_pages(self.id.number)
         })
+    }
+
+    pub(super) fn bank(&self) -> &'a Bank {
+        self.bank
+    }
+
+    /// Bytes that the peer says it has read.
+    pub(super) fn read_by_peer(&self) -> u64 {
+        self.reader_position(self.out.is_live())
     }
 
     pub(super) fn own(&self) -> &'a EndLines {

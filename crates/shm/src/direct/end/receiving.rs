@@ -6,6 +6,7 @@ use super::End;
 use crate::direct::journal::Step;
 use crate::direct::lines::{Offence, StreamState};
 use crate::direct::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
+use crate::direct::recording::Control;
 
 /// Why nothing was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +80,7 @@ impl End<'_> {
     ) -> Result<(usize, u64), ReceiveError> {
         let word = &self.own.reader.lock;
         lock(word, thread)?;
-        let received = self.read(into, take, until);
+        let received = self.read(thread, into, take, until);
         unlock_and_fence(word);
         received
     }
@@ -87,6 +88,7 @@ impl End<'_> {
     #[inline]
     fn read(
         &self,
+        thread: ThreadNumber,
         into: &mut [IoSliceMut<'_>],
         take: Take,
         until: u64,
@@ -104,18 +106,27 @@ impl End<'_> {
                 }
                 None => {}
                 Some(StreamState::Open) => return Err(ReceiveError::Empty),
-                Some(StreamState::Fin(_)) => return Ok((0, available.r)),
-                Some(StreamState::Reset(_)) => return Err(ReceiveError::Reset),
+                Some(StreamState::Fin(_)) => {
+                    self.record_peer_end(thread, Control::End, available.r);
+                    return Ok((0, available.r));
+                }
+                Some(StreamState::Reset(_)) => {
+                    self.record_peer_end(thread, Control::Reset, available.r);
+                    return Err(ReceiveError::Reset);
+                }
             }
         };
         let end = available.w.min(until.max(available.r));
         let mut position = available.r;
-        for part in into {
+        for part in into.iter_mut() {
             let len = (end - position).min(part.len() as u64) as usize;
             self.theirs.read(&available, position, &mut part[..len]);
             position += len as u64;
         }
         if take == Take::Remove && position != available.r {
+            if let Some(recorder) = self.recorder() {
+                self.record_received((recorder, thread), into, (available.r, position));
+            }
             self.incoming.release(position);
         }
         Ok(((position - available.r) as usize, position))

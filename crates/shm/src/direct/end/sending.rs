@@ -97,13 +97,18 @@ impl End<'_> {
     ) -> Result<(usize, u64, bool), SendError> {
         let word = &self.own.writer.lock;
         lock(word, thread)?;
-        let sent = self.write(parts, amount);
+        let sent = self.write(thread, parts, amount);
         unlock_and_fence(word);
         sent
     }
 
     #[inline]
-    fn write(&self, parts: &[IoSlice<'_>], amount: Amount) -> Result<(usize, u64, bool), SendError> {
+    fn write(
+        &self,
+        thread: ThreadNumber,
+        parts: &[IoSlice<'_>],
+        amount: Amount,
+    ) -> Result<(usize, u64, bool), SendError> {
         if self.is_peer_closed() {
             return Err(SendError::Closed);
         }
@@ -121,12 +126,18 @@ impl End<'_> {
                 return Err(SendError::Full);
             }
         }
+        let recorder = self.recorder().map(|recorder| (recorder, thread));
         let (start, mut w) = (room.w, room.w);
+        let mut recorded = start;
         'parts: for part in parts {
             let mut rest: &[u8] = part;
             while !rest.is_empty() {
                 let free = room.free() - (w - room.w);
                 if free == 0 {
+                    if let Some(recorder) = recorder {
+                        self.record_sent(recorder, parts, start, (recorded, w));
+                        recorded = w;
+                    }
                     match self.more_room(room, w)? {
                         Some(more) => room = more,
                         None => break 'parts,
@@ -142,6 +153,9 @@ impl End<'_> {
         }
         if w == start && wanted != 0 {
             return Err(SendError::Full);
+        }
+        if let Some(recorder) = recorder {
+            self.record_sent(recorder, parts, start, (recorded, w));
         }
         self.out.publish(w);
         Ok(((w - start) as usize, w, room.free() == w - room.w))

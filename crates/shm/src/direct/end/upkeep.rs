@@ -92,7 +92,7 @@ impl End<'_> {
     pub fn time_out(&self, thread: ThreadNumber) -> bool {
         let ended = self.try_with_writer(thread, || {
             self.set_error(TIMED_OUT);
-            self.out.set_state(StreamState::Reset(self.out.room().w));
+            self.set_state(thread, StreamState::Reset(self.out.room().w));
             true
         });
         if ended {

@@ -90,6 +90,47 @@ fn connection_offered_after_the_queue_was_emptied_is_found() {
     assert_eq!(received, Err(ReceiveError::Reset));
 }
 
+/// Several processes listen at one address, and one of them ends.
+#[test]
+fn connection_of_a_closed_listener_is_moved_to_another_once() {
+    let pair = Pair::new();
+    let directory = pair.server.waiters.directory();
+    let closed = pair.found.listener;
+    let listing = Listing {
+        group: 1,
+        ..pair.found.listing
+    };
+    let heirs = [(); 2].map(|()| directory.publish(&listing).unwrap());
+    let waiting = [(); 3].map(|()| {
+        let client = pair.begin(MOST_WINDOW);
+        pair.opening.offer(client.id(), &pair.found).unwrap();
+        client.id()
+    });
+    let (first, record) = pair.accepting.take(closed, 1).unwrap();
+    assert!(first == waiting[0] && pair.accepting.is_for(first, &record, closed));
+    directory.withdraw(closed);
+    let move_to = |heir: ListenerId| pair.accepting.move_waiting(closed.number, heir, 2);
+    assert_eq!(move_to(heirs[0]), Some((waiting[1], true)));
+    assert_eq!(move_to(heirs[1]), Some((waiting[2], true)));
+    assert_eq!(move_to(heirs[1]), None);
+    for (heir, id) in heirs.into_iter().zip(&waiting[1..]) {
+        assert_eq!(
+            pair.accepting.take_stale(heir.number, 2),
+            None,
+            "it is awaited there"
+        );
+        let (taken, record) = pair.accepting.take(heir, 1).unwrap();
+        assert_eq!(taken, *id);
+        assert!(pair.accepting.is_for(taken, &record, heir));
+        let reused = ListenerId {
+            generation: heir.generation + 1,
+            ..heir
+        };
+        assert!(!pair.accepting.is_for(taken, &record, reused));
+        assert_eq!(pair.accepting.take(heir, 1), None);
+    }
+}
+
 #[test]
 fn end_of_a_peer_that_has_gone_is_released_when_it_is_closed() {
     let pair = Pair::new();

@@ -21,7 +21,7 @@ impl Random {
 }
 
 /// The words of the server's half that the client believes.
-fn words(pair: &Pair, number: u16) -> [&AtomicU64; 16] {
+fn words(pair: &Pair, number: u16) -> [&AtomicU64; 15] {
     let half = &pair.accepting.half;
     let (write, read) = (half.write_line(number), half.read_line(number));
     let arm = half.arm_line(number);
@@ -31,7 +31,6 @@ fn words(pair: &Pair, number: u16) -> [&AtomicU64; 16] {
         &write.layout,
         &write.state,
         &write.urgent,
-        &write.capture,
         &read.r,
         &read.window,
         &read.class_limit,
@@ -81,9 +80,9 @@ fn each_word_of_a_hostile_half_costs_its_connection_alone() {
             }
             client.close(pair.client.thread, true).unwrap();
             // The peer says that it is over.
-            let closed = words(&pair, client.id().number)[13];
+            let closed = words(&pair, client.id().number)[12];
             closed.store(client.id().generation.into(), Relaxed);
-            words(&pair, client.id().number)[14].store(client.id().generation.into(), Relaxed);
+            words(&pair, client.id().number)[13].store(client.id().generation.into(), Relaxed);
             client.release(pair.client.thread).unwrap();
             pair.opening.ends.free(client.id());
         }
@@ -105,7 +104,7 @@ fn all_words_at_once_neither_hang_nor_crash() {
             }
         }
         if round % 2 == 0 {
-            words(&pair, client.id().number)[14].store(generation, Relaxed);
+            words(&pair, client.id().number)[13].store(generation, Relaxed);
         }
         let state = &pair.opening.half.write_line(client.id().number).state;
         state.store(0, Relaxed);
@@ -115,7 +114,7 @@ fn all_words_at_once_neither_hang_nor_crash() {
 
 #[test]
 fn offences_reset_the_connection() {
-    let offends = |offend: fn(&Pair, &[&AtomicU64; 16]), expected: Offence| {
+    let offends = |offend: fn(&Pair, &[&AtomicU64; 15]), expected: Offence| {
         let pair = Pair::new();
         let (client, server) = pair.connect();
         let thread = pair.client.thread;
@@ -148,9 +147,9 @@ fn offences_reset_the_connection() {
         |_, words| words[0].store(u64::MAX, Relaxed),
         Offence::WritePosition,
     );
-    offends(|_, words| words[5].store(9, Relaxed), Offence::ReadPosition);
+    offends(|_, words| words[4].store(9, Relaxed), Offence::ReadPosition);
     offends(
-        |_, words| words[5].store(u64::MAX >> 1, Relaxed),
+        |_, words| words[4].store(u64::MAX >> 1, Relaxed),
         Offence::ReadPosition,
     );
     offends(|_, words| words[2].store(3, Relaxed), Offence::End);

@@ -81,6 +81,7 @@ impl Pair {
                 class_limit,
                 payload_bound,
                 ring_descriptor: Box::new(|_| ()),
+                recorder: None,
             }
         };
         let opening = bank(Side::Opening, &client, &server);

@@ -1,9 +1,9 @@
 //! The urgent byte: how it is sent, taken, and read past (RFC 6093, as Linux does it).
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
-use toehold_shm::direct::{Amount, End};
+use toehold_shm::direct::{Amount, End, Take};
 
 use super::readiness::Urgent;
 use super::{DirectCall, DirectConnection};
@@ -78,8 +78,11 @@ impl DirectConnection {
                     false => Err(would_block()),
                 };
             };
-            if !peek && !end.take_urgent(urgent) {
-                return Err(Errno::INVAL.into());
+            if !peek {
+                self.read_past_earlier(&call, urgent)?;
+                if !end.take_urgent(urgent) {
+                    return Err(Errno::INVAL.into());
+                }
             }
             match into.first_mut() {
                 Some(place) => {
@@ -89,6 +92,23 @@ impl DirectConnection {
                 None => Ok(0),
             }
         })
+    }
+
+    /// Drops an earlier urgent byte that was taken and is the next of the stream. Once the byte before
+    /// `urgent` is taken as well, nothing tells the earlier one from the stream's bytes.
+    fn read_past_earlier(&self, call: &DirectCall<'_>, urgent: u64) -> io::Result<()> {
+        let earlier = call.end.received() + 1;
+        if earlier == urgent || call.end.urgent_taken() != earlier {
+            return Ok(());
+        }
+        let mut byte = [0];
+        let dropped = call.end.receive(
+            call.thread,
+            &mut [IoSliceMut::new(&mut byte)],
+            Take::Remove,
+            earlier,
+        );
+        dropped.map(drop).map_err(|_| Errno::AGAIN.into())
     }
 
     /// Sends bytes of which the last one is urgent: the peer knows of it before it has come.

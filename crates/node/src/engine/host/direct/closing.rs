@@ -6,7 +6,9 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
-use toehold_shm::direct::{ConnectionId, Side, Step, ThreadNumber, WAITERS, WaiterNumber, unwatch};
+use toehold_shm::direct::{
+    ConnectionId, ListenerId, QUEUE_LEN, Side, Step, ThreadNumber, WAITERS, WaiterNumber, unwatch,
+};
 
 use super::closer::{Task, What};
 use super::{Banks, ENGINE};
@@ -60,15 +62,18 @@ impl Banks {
         });
     }
 
-    /// Refuses what waits at listeners that were closed. After a second look, other listeners may
-    /// have their numbers: a connection may have been offered in between.
+    /// Moves what waits at listeners that were closed to those that share their connections, or
+    /// refuses it. After a second look, other listeners may have their numbers: a connection may
+    /// have been offered in between.
     pub(in crate::engine::host) fn free_withdrawn(&self, shard: &mut Shard) {
         let Some(published) = &mut shard.published else {
             return;
         };
         for number in published.withdrawn() {
             self.closer.listeners.fetch_max(number + 1, Release);
+            let heirs = published.heirs(number);
             for bank in self.all() {
+                self.move_all(&bank, number, &heirs);
                 self.refuse_all(&bank, number);
             }
             if !self.lock().emptied.insert(number) {
@@ -78,11 +83,26 @@ impl Banks {
         }
     }
 
+    fn move_all(&self, bank: &Arc<Bank>, closed: u16, heirs: &[ListenerId]) {
+        if bank.side == Side::Opening {
+            return;
+        }
+        for heir in heirs.iter().cycle().take(QUEUE_LEN) {
+            match bank.move_waiting(closed, *heir, ENGINE) {
+                None => break,
+                Some((_, true)) => bank.tell_own_listener(heir.number),
+                Some((connection, false)) => self.close(bank, connection, What::Refuse),
+            }
+        }
+    }
+
     fn refuse_all(&self, bank: &Arc<Bank>, listener: u16) {
         if bank.side == Side::Opening {
             return;
         }
-        while let Some(connection) = bank.take_any(listener, ENGINE) {
+        // A peer could go on filling the queue.
+        let waiting = std::iter::from_fn(|| bank.take_any(listener, ENGINE));
+        for connection in waiting.take(QUEUE_LEN) {
             self.close(bank, connection, What::Refuse);
         }
     }
@@ -152,6 +172,7 @@ impl Banks {
                 steps.0.insert((bank.slot(), place.number, step));
             }
             self.end_waits(thread);
+            self.own.tape.tap.forget(thread.get().into());
             journal.free(thread);
         }
         steps

@@ -213,9 +213,8 @@ impl Common<'_> {
         };
         let mut shard = Shard::new(pieces.stack, link, pieces.waiting, bells.clone(), wakes);
         let (direct, records) = pieces.direct.map_or((None, None), |pieces| {
-            let words = pieces.listeners.clone();
-            let shared = (pieces.table, pieces.counts, pieces.ports, pieces.listeners);
-            (Some(shared), Some((pieces.records, words)))
+            let words = pieces.shared.listeners.clone();
+            (Some(pieces.shared), Some((pieces.records, words)))
         });
         let directory = self.directory.clone();
         shard.published = records

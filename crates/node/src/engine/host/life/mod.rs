@@ -176,10 +176,12 @@ impl Life {
         (0..count).flat_map(of_shard).collect()
     }
 
-    /// What plays the frames that cross the links of the shards; of all these of a shard,
-    /// one at a time.
+    /// What plays the frames that cross the links of the shards, and those of direct connections; of
+    /// all these, one at a time.
     pub(super) fn players(&self) -> Vec<Player> {
-        self.parts.iter().map(|part| part.player.clone()).collect()
+        let of_shards = self.parts.iter().map(|part| part.player.clone());
+        let direct = self.direct.as_ref().map(|banks| banks.player());
+        of_shards.chain(direct).collect()
     }
 
     /// Notes whether the processor time of a process is limited.

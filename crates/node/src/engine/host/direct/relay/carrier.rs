@@ -155,9 +155,12 @@ impl<'a> Carrier<'a> {
             record: *record,
             window: WINDOW,
         };
-        if bank.begin(self.thread, connection.number, &beginning).is_err() {
-            caller.reset();
-            return self.banks.refuse_offered(offered);
+        match bank.begin(self.thread, connection.number, &beginning) {
+            Ok(end) => end.record_opening(self.thread, false),
+            Err(_) => {
+                caller.reset();
+                return self.banks.refuse_offered(offered);
+            }
         }
         let token = CALLERS | u64::from(self.callers);
         self.callers = self.callers.wrapping_add(1);

@@ -181,7 +181,7 @@ impl Banks {
                 };
                 let entry = self.table.get(bank.slot());
                 let may_come = entry.is_some_and(|entry| self.may_come(&entry, offered.ends()));
-                if theirs.listener == Some(listener) && may_come {
+                if bank.is_for(connection, &theirs, listener) && may_come {
                     return Some(offered);
                 }
                 self.refuse_offered(&offered);
