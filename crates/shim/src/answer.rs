@@ -6,12 +6,14 @@ use toehold_posix::errno::{Errno, Outcome};
 
 /// `errno` as the program sees it.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: it is this thread's own.
+    // SAFETY: `__errno_location` returns this thread's own `errno`, which is valid until the thread
+    // ends.
     unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: it is this thread's own.
+    // SAFETY: `__errno_location` returns this thread's own `errno`, which is valid until the thread
+    // ends.
     unsafe { *libc::__errno_location() = errno }
 }
 

@@ -71,7 +71,7 @@ fn sleepers() -> MutexGuard<'static, Sleepers> {
             }
         };
     }
-    // SAFETY: it is never freed.
+    // SAFETY: `list` comes from `Box::into_raw`, is published once, and is never freed.
     let list = unsafe { &*list };
     list.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -127,7 +127,8 @@ pub(crate) fn is_asked() -> bool {
 /// Whether this thread is to leave, since it may have been cancelled. Clears the request.
 pub(crate) fn take_asked() -> bool {
     let is_asked = is_asked();
-    // SAFETY: as above.
+    // SAFETY: `ASKED` points into the `Arc` of this thread's `OWN`, which is dropped only when the
+    // thread ends.
     if let (true, Some(asked)) = (is_asked, unsafe { ASKED.get().as_ref() }) {
         asked.store(false, Relaxed);
     }
@@ -171,7 +172,7 @@ pub(crate) fn reclaimed() {
 fn shield() {
     if FORMER.get().is_none() {
         let mut former = 0;
-        // SAFETY: room for a number.
+        // SAFETY: `former` is a local integer, to which libc writes during this call alone.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut former) };
         FORMER.set(Some(former));
     }

@@ -102,7 +102,7 @@ mod tests {
 
     fn map(rights: i32) -> *mut u8 {
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory.
+        // SAFETY: the kernel chooses the address of a new mapping, so no memory in use changes.
         let mapped = unsafe { libc::mmap(null_mut(), 2 * PAGE, rights, how, -1, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         mapped.cast()
@@ -125,7 +125,8 @@ mod tests {
         let last = unsafe { both.add(PAGE - 8) };
         READABLE.with(|known| known.set([0; KNOWN]));
         assert!(is_readable(last, 8) && !is_readable(last, 9));
-        // SAFETY: as before.
+        // SAFETY: `last` points to the first page of this test's own mapping, which is never
+        // unmapped.
         assert_eq!(unsafe { last.read() }, 0);
     }
 

@@ -54,7 +54,8 @@ impl Next {
 /// Stands for a function that this system's libc does not have. Arguments that it does not
 /// take do no harm in this calling convention.
 extern "C" fn missing() -> c_long {
-    // SAFETY: errno is this thread's own.
+    // SAFETY: `__errno_location` returns this thread's own `errno`, which is valid until the thread
+    // ends.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }

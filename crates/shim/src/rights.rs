@@ -67,7 +67,7 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     // SAFETY: the header is null or one of the message's.
     while let Some(control) = unsafe { header.as_ref() } {
         if (control.cmsg_level, control.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            // SAFETY: arithmetic only.
+            // SAFETY: `CMSG_LEN` only calculates, and takes no pointer.
             let head = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = control.cmsg_len.saturating_sub(head) / size_of::<c_int>();
             // SAFETY: so many numbers follow the header.

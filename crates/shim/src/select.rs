@@ -101,13 +101,16 @@ mod tests {
         fds[0].revents = POLLIN;
         fds[1].revents = POLLERR;
         fds[3].revents = POLLHUP;
-        // SAFETY: as before.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         assert_eq!(unsafe { from_poll(201, &fds, sets, false) }, Ok(3));
         assert_eq!((read, write), (set(&[3, 200]), set(&[5])));
         fds[2].revents = POLLNVAL;
-        // SAFETY: as before.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         assert_eq!(unsafe { from_poll(201, &fds, sets, false) }, Err(Errno::BADF));
-        // SAFETY: as before.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         assert_eq!(unsafe { from_poll(201, &fds, sets, true) }, Ok(4));
         assert_eq!((read, write), (set(&[3, 64, 200]), set(&[5])));
     }

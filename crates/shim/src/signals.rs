@@ -387,7 +387,8 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
 pub(crate) fn handle_calls(trap: extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) {
     let (mut own, mut former) = (action(trap as *const () as usize), action(SIG_DFL));
     own.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
-    // SAFETY: two actions.
+    // SAFETY: `own` and `former` are local actions, which libc uses during this call alone. `trap`
+    // is never unloaded.
     unsafe { next::sigaction(libc::SIGSYS, &own, &mut former) };
     INSTALLED[libc::SIGSYS as usize].store(&former);
 }
@@ -410,7 +411,7 @@ pub(crate) fn unblock_calls() {
 pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usize {
     let (mut new, mut old) = (action(handler), action(SIG_DFL));
     new.sa_flags = flags;
-    // SAFETY: two actions.
+    // SAFETY: `new` and `old` are local actions, which `install` uses during this call alone.
     match unsafe { install(signal, &new, &mut old) } {
         0 => old.sa_sigaction,
         _ => libc::SIG_ERR,
@@ -420,7 +421,8 @@ pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usi
 /// Sets a flag of what is installed for a signal, or takes it away.
 pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
     let mut action = action(SIG_DFL);
-    // SAFETY: room for an action.
+    // SAFETY: `action` is a local, to which `install` writes during this call alone. Null installs
+    // nothing.
     if unsafe { install(signal, core::ptr::null(), &mut action) } != 0 {
         return -1;
     }
@@ -429,7 +431,8 @@ pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
     } else {
         action.sa_flags & !flag
     };
-    // SAFETY: an action.
+    // SAFETY: `action` is a local, which `install` reads during this call alone. With null it
+    // writes nothing.
     unsafe { install(signal, &action, core::ptr::null_mut()) }
 }
 
@@ -442,7 +445,7 @@ impl Masked {
         let mut before = MaybeUninit::uninit();
         // SAFETY: a set, and the former one is written to room for it.
         let done = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) };
-        // SAFETY: it was written.
+        // SAFETY: libc has returned 0, so it has written the former mask to `before`.
         Masked((done == 0).then(|| unsafe { before.assume_init() }))
     }
 

@@ -82,7 +82,8 @@ unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
     if !is_diagnosis || !is_readable(parts, count) {
         return;
     }
-    // SAFETY: so many parts are there.
+    // SAFETY: `parts` is not null, and `count` parts are readable, as checked above. The program
+    // keeps them until its call returns.
     let parts = unsafe { core::slice::from_raw_parts(parts, count) };
     let mut bytes = Vec::new();
     for part in parts {
@@ -90,7 +91,8 @@ unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
         if !is_readable(part.iov_base.cast::<u8>(), len) {
             return;
         }
-        // SAFETY: so many bytes are there.
+        // SAFETY: `iov_base` was just checked to have `len` readable bytes. The program keeps them
+        // until its call returns.
         bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) });
     }
     let Some(question) = Question::parse(&bytes) else {
@@ -183,11 +185,13 @@ pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags:
             return 0;
         };
         let parts = match is_readable(message.msg_iov, message.msg_iovlen) && message.msg_iovlen > 0 {
-            // SAFETY: so many parts are there.
+            // SAFETY: `msg_iov` was just checked to have so many readable parts. The program keeps
+            // them until its call returns.
             true => unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) },
             false => &[],
         };
-        // SAFETY: they are the program's.
+        // SAFETY: `parts` are those of the program's message, which `recvmsg` may write to until
+        // the call returns.
         let filled = unsafe { fill(parts, answer) };
         // SAFETY: all zeroes is the kernel's address.
         let mut kernel: sockaddr_nl = unsafe { core::mem::zeroed() };

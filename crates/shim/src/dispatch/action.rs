@@ -33,7 +33,8 @@ pub(crate) unsafe fn install_by_number(
     if size != size_of::<u64>() || !is_there {
         return None;
     }
-    // SAFETY: it is there, or null.
+    // SAFETY: `new` is null or was checked above to be readable. INTERCEPT contract: it is valid
+    // for this call.
     let new = unsafe { new.as_ref() }.map(|new| {
         let mut action = action(new.handler);
         action.sa_flags = new.flags as c_int;
@@ -43,7 +44,8 @@ pub(crate) unsafe fn install_by_number(
     });
     let given = new.as_ref().map_or(core::ptr::null(), |new| &raw const *new);
     let mut replaced = action(SIG_DFL);
-    // SAFETY: two actions, or one.
+    // SAFETY: `given` is null or points to the local `new`, and `replaced` is a local; both live
+    // until the call returns.
     let done = unsafe { install(signal, given, &mut replaced) };
     if done == 0 && !old.is_null() {
         // SAFETY: there is room, and the first word of a set is what the kernel knows.

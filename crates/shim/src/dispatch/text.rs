@@ -74,7 +74,8 @@ impl Image {
         }?;
         let own = headers.iter().find(|header| header.p_type == PT_PHDR)?;
         let base = headers.as_ptr().addr().wrapping_sub(own.p_vaddr as usize);
-        // SAFETY: they are the program's.
+        // SAFETY: `headers` are the running program's, loaded at `base`. The system unmaps them
+        // only when the program ends.
         Some(unsafe { Image::loaded(base, headers) })
     }
 

@@ -19,7 +19,8 @@ const SET: c_long = 8;
 
 /// The handler.
 pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel says both.
+    // SAFETY: the kernel passes `info` and `context` of this signal on the handler's stack. They
+    // are valid until the handler returns, and no other code refers to them.
     let (told, context) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     if threads::is_told(told) {
         return threads::answer();

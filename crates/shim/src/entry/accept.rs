@@ -24,7 +24,7 @@ use crate::{next, signals, table, wait};
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { accept_by(Way::Plain, fd, from, len) }
 }
 
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { accept_by(Way::Flags(flags), fd, from, len) }
 }
 
@@ -83,7 +83,7 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
     signals::begin();
     let mut patience = Patience::default();
     loop {
-        // SAFETY: as the program passes it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         match waiting(|| unsafe { accept_from(way, fd, (from, len), &mut patience) }) {
             Ok(Some(number)) => {
                 super::stdio::take_standard(number);
@@ -150,7 +150,7 @@ fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
     let millis = left.map_or(-1, |left| {
         left.as_micros().div_ceil(1000).try_into().unwrap_or(c_int::MAX)
     });
-    // SAFETY: there is one.
+    // SAFETY: `state` is one local `pollfd`, which only the kernel writes to during this call.
     match outcome(unsafe { next::poll(&mut state, 1, millis) }) {
         Err(Errno::INTR) if signals::restarts() && !patience.is_limited() => Ok(()),
         waited => waited.map(drop),
@@ -179,7 +179,7 @@ unsafe fn accept_from(
         }
         Kind::Found(_) => {
             InheritedListener::listen(fd);
-            // SAFETY: likewise.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             return unsafe { accept_from(way, fd, (from, len), patience) };
         }
         Kind::Stream(_) => return Err(Errno::INVAL),
@@ -191,7 +191,7 @@ unsafe fn accept_from(
     }
     let room = match from.is_null() {
         true => Ok(()),
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         false => unsafe { room_for_name(from, len) },
     };
     loop {
@@ -218,7 +218,7 @@ unsafe fn accept_from(
         let accepted = listener.take_kernels(fd, || match listener.behind {
             // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             Some(behind) => unsafe { accept_behind(behind, listener.domain, way, fd, (from, len)) },
-            // SAFETY: likewise.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             None => outcome(unsafe { way.next(fd, from, len) }),
         });
         if accepted != Err(Errno::AGAIN) || !listener.mode.waits(fd) {
@@ -252,9 +252,10 @@ unsafe fn accept_behind(
     fd: c_int,
     (from, len): (*mut sockaddr, *mut socklen_t),
 ) -> Outcome<c_int> {
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     if !from.is_null() && unsafe { room_for_name(from, len) }.is_err() {
-        // SAFETY: likewise; the kernel says what is wrong.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. The kernel
+        // reports which of them is wrong.
         return outcome(unsafe { way.next(fd, from, len) });
     }
     let mut name = [0; size_of::<sockaddr_storage>()];
@@ -271,7 +272,7 @@ unsafe fn accept_behind(
         // SAFETY: the program passes room of that length.
         Some(Ok(peer)) => unsafe { address::write(peer, domain, from, len) },
         // The kernel knows more of its own, as the interface that one has come by.
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call returns.
         _ => unsafe { address::write_bytes(name, from, len) },
     }
     if let Some(relayed) = behind {

@@ -35,7 +35,7 @@ const OF_INTERFACES: [core::ops::RangeInclusive<c_ulong>; 2] = [0x890b..=0x894a,
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     if request & 0xffff_ffff == libc::FIONBIO
         && let Some(file) = table::get(fd).filter(|_| !is_inside())
-        // SAFETY: the program passes a number.
+        // SAFETY: INTERCEPT contract: FIONBIO takes the address of an `int`, valid for this call.
         && let Ok(on) = unsafe { super::passed(argument as *const c_int) }
         && file.set_nonblocking(fd, *on != 0)
     {
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     if request & 0xffff_ffff == ASYNC
         && table::has(fd)
         && !is_inside()
-        // SAFETY: the program passes a number.
+        // SAFETY: INTERCEPT contract: FIOASYNC takes the address of an `int`, valid for this call.
         && unsafe { super::passed(argument as *const c_int) }.is_ok_and(|on| *on != 0)
     {
         let _inside = Inside::enter();
@@ -110,7 +110,7 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut mark = 0;
-    // SAFETY: the request writes a number.
+    // SAFETY: the request writes an `int` to `mark`, a local that lives until the call returns.
     match unsafe { ioctl(fd, AT_MARK, &raw mut mark as c_ulong) } {
         0 => mark,
         failed => failed,

@@ -236,7 +236,8 @@ fn is_to_be_over(from: c_int, to: c_int, flags: c_int) -> bool {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: room for a limit.
+    // SAFETY: `limit` is a local, to which the kernel writes during this call alone. It sets no
+    // limit with null.
     let known = unsafe { next::prlimit64(0, libc::RLIMIT_NOFILE, core::ptr::null(), &raw mut limit) } == 0;
     let is_within = u64::try_from(to).is_ok_and(|to| !known || to < limit.rlim_cur);
     flags & !libc::O_CLOEXEC == 0 && is_within && rustix::io::fcntl_getfd(table::borrow(&from)).is_ok()
@@ -331,6 +332,6 @@ pub(super) fn has_owner(number: c_int) {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { fcntl(fd, command, argument) }
 }

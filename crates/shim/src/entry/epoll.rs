@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         false => epoll.control(operation, fd, &target, event),
         true => {
             // What stands for the connection was registered past the library, perhaps.
-            // SAFETY: it takes no event.
+            // SAFETY: the kernel reads no event for EPOLL_CTL_DEL, so null is valid for this call.
             unsafe { next::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) };
             epoll.control_adopted(operation, fd, &target, event)
         }
@@ -206,7 +206,8 @@ unsafe fn wait(
         }
         let done = kernels();
         epoll::wakes();
-        // SAFETY: so many events were written.
+        // SAFETY: the kernel's call, which has returned `done`, has written so many events to
+        // `events`. INTERCEPT contract: they are valid until this call returns.
         if let Some(done) = unsafe { without_rousing(epfd, events, done) } {
             return done;
         }

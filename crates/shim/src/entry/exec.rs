@@ -82,12 +82,14 @@ unsafe fn is_to_have_library(given: Strings) -> bool {
     let mut next = given;
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     while !next.is_null() && !unsafe { next.read() }.is_null() {
-        // SAFETY: the list has not ended.
+        // SAFETY: `next` points to an entry that is not null, so it is a C string of the list,
+        // which the caller keeps for this call.
         let entry = unsafe { CStr::from_ptr(next.read()) };
         if let Some(value) = value_in(entry, PRELOAD) {
             return library_of(value).is_some();
         }
-        // SAFETY: likewise.
+        // SAFETY: `next` points to an entry that is not null, so the list, which the caller keeps
+        // for this call, has one more.
         next = unsafe { next.add(1) };
     }
     missing(0).is_some_and(|value| library_of(value.to_bytes()).is_some())
@@ -111,9 +113,10 @@ impl Environment {
         let mut next = given;
         // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         while !next.is_null() && !unsafe { next.read() }.is_null() {
-            // SAFETY: the list has not ended.
+            // SAFETY: `next` points to an entry of the list, which the caller keeps for this call.
             list.push(unsafe { next.read() });
-            // SAFETY: likewise.
+            // SAFETY: `next` points to an entry that is not null, so the list, which the caller
+            // keeps for this call, has one more.
             next = unsafe { next.add(1) };
         }
         // SAFETY: the list's entries are C strings.
@@ -173,7 +176,8 @@ unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
         if !is_readable(next, 1) {
             return false;
         }
-        // SAFETY: it is there, and the list has not ended.
+        // SAFETY: `next` was just checked to be readable, and the list of the program's call has
+        // not ended before it.
         let entry = unsafe { next.read() };
         if entry.is_null() {
             break;
@@ -181,7 +185,8 @@ unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
         if !is_readable(entry, 1) {
             return false;
         }
-        // SAFETY: likewise.
+        // SAFETY: `next` points to an entry that is not null, so the list, which lasts for the
+        // program's call, has one more.
         next = unsafe { next.add(1) };
     }
     true
@@ -289,7 +294,8 @@ unsafe extern "C" {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, and libc's `environ`, passed on for this
+    // call.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -300,7 +306,8 @@ pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, and libc's `environ`, passed on for this
+    // call.
     unsafe { execvpe(file, arguments, environ) }
 }
 

@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn sendfile64(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { sendfile(out, from, offset, count) }
 }
 
@@ -102,7 +102,8 @@ unsafe fn place<'a>(offset: *mut off_t) -> Outcome<Option<&'a mut off_t>> {
 
 fn pipe(sent: ssize_t) {
     if sent < 0 && errno() == libc::EPIPE {
-        // SAFETY: a signal to this thread.
+        // SAFETY: `raise` takes no pointer. It sends this thread a signal, as the kernel's call
+        // would.
         unsafe { libc::raise(libc::SIGPIPE) };
         set_errno(libc::EPIPE);
     }
@@ -165,7 +166,8 @@ fn send_from(
             // What finds no room is not read. At least a byte, so that it is waited for.
             room = room.min(stream.inner.send_room().unwrap_or(room).max(1));
         }
-        // SAFETY: the buffer has that room.
+        // SAFETY: `room` is at most the length of `buffer`, which is borrowed mutably for this
+        // call.
         let read = unsafe {
             libc::pread(
                 from,
@@ -373,7 +375,8 @@ fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint
         room = stream.inner.send_room().map_err(Errno::from)?.max(1);
     }
     let mut buffer = vec![0_u8; len.min(PIECE).min(room)];
-    // SAFETY: the buffer has that room.
+    // SAFETY: `buffer` is a local vector of that length, to which only the kernel writes during
+    // this call.
     let read = outcome(unsafe { next::read(from, buffer.as_mut_ptr().cast(), buffer.len()) })? as usize;
     let more = match flags & libc::SPLICE_F_MORE {
         0 => 0,
@@ -446,7 +449,7 @@ fn fill(pipe: c_int, bytes: &[u8]) -> Outcome<ssize_t> {
         // Not a pipe, or before Linux 6.5: so many bytes find room in one that says that it has some.
         Err(Errno::OPNOTSUPP) if is_writable(pipe) => {
             let bytes = &bytes[..bytes.len().min(libc::PIPE_BUF)];
-            // SAFETY: so many bytes are there.
+            // SAFETY: `bytes` is a slice of that length, borrowed for this call.
             outcome(unsafe { next::write(pipe, bytes.as_ptr().cast(), bytes.len()) })
         }
         Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
@@ -491,7 +494,7 @@ fn wait_for<T>(
 /// `poll` of the kernel's descriptors: at once, or without an end.
 fn polled(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_int> {
     let timeout = if timeout.is_some() { 0 } else { -1 };
-    // SAFETY: so many descriptors are there.
+    // SAFETY: `fds` is a slice of that length, borrowed mutably for this call.
     outcome(unsafe { next::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) } as ssize_t)
         .map(|ready| ready as c_int)
 }

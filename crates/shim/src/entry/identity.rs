@@ -134,7 +134,8 @@ unsafe fn seen_from(at: c_int, path: *const c_char, flags: c_int) {
     let is_empty = path.is_null() || is_readable(path, 1) && unsafe { path.read() } == 0;
     match flags & libc::AT_EMPTY_PATH != 0 && is_empty {
         true => seen(at),
-        // SAFETY: likewise.
+        // SAFETY: `path` is null or a C string for this whole call, as this function's `# Safety`
+        // section demands.
         false => unsafe { seen_at(path) },
     }
 }
@@ -238,7 +239,7 @@ pub(crate) unsafe extern "C" fn readlinkat(
         let name = unsafe { CStr::from_ptr(path) };
         match name.to_str().map(str::parse) {
             Ok(Ok(number)) => seen(number),
-            // SAFETY: likewise.
+            // SAFETY: the kernel has read `path` in the program's call, which has not returned yet.
             _ => unsafe { seen_at(path) },
         }
     }
@@ -303,7 +304,7 @@ pub(crate) unsafe extern "C" fn fgetxattr(
 ) -> ssize_t {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let own = unsafe { attribute(fd, name, value, size) };
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     own.unwrap_or_else(|| unsafe { next::fgetxattr(fd, name, value, size) })
 }
 
@@ -322,12 +323,12 @@ pub(crate) unsafe extern "C" fn getxattr(
     if table::has_any() && !is_inside() {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let number = unsafe { number_in(path) };
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         if let Some(own) = number.and_then(|number| unsafe { attribute(number, name, value, size) }) {
             return own;
         }
     }
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::getxattr(path, name, value, size) }
 }
 
@@ -338,7 +339,7 @@ mod tests {
     #[test]
     fn path_of_own_descriptor_names_its_number() {
         let number = |path: &CStr| {
-            // SAFETY: a C string.
+            // SAFETY: `path` is a borrowed C string, valid for this call.
             unsafe { number_in(path.as_ptr()) }
         };
         for path in [

@@ -151,7 +151,7 @@ mod tests {
         let broadcast = Ipv4Addr::new(10, 77, 255, 255);
         let made = |after| entry(ip.into(), mask.into(), Some(broadcast), after).unwrap();
         let list = made(made(null_mut()));
-        // SAFETY: it has just been made.
+        // SAFETY: `list` has just been made by `entry`, and is freed only at the end of this test.
         let head = unsafe { &*list };
         assert!(is_own(head));
         // SAFETY: the name is a C string of the list's, which lives until it is freed below.

@@ -59,11 +59,13 @@ fn set(asked: [u64; 2], old: &mut rlimit64) -> c_int {
             rlim_cur: new[0],
             rlim_max: new[1],
         };
-        // SAFETY: both are limits.
+        // SAFETY: `new` is a local and `old` is borrowed mutably; both are limits that live until
+        // the call returns.
         unsafe { next::prlimit64(0, libc::RLIMIT_AS, &raw const new, old) }
     };
     let raised = asked.map(|limit| limit.saturating_add(BESIDE));
-    // SAFETY: as before.
+    // SAFETY: `old` is a limit that is borrowed mutably until the call returns. The kernel sets no
+    // limit with null.
     let known = unsafe { next::prlimit64(0, libc::RLIMIT_AS, null(), old) } == 0;
     // A process that may not raise the hard limit leaves it.
     let hard = if known { old.rlim_max } else { RLIM_INFINITY };
@@ -119,7 +121,7 @@ fn shown_of_kernel() -> Option<[u64; 2]> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: it is one.
+    // SAFETY: `present` is a local limit, to which the kernel writes during this call alone.
     let asked = unsafe { next::prlimit64(0, libc::RLIMIT_AS, null(), &raw mut present) };
     (asked == 0).then(|| shown([present.rlim_cur, present.rlim_max]))
 }

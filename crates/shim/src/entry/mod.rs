@@ -230,7 +230,8 @@ unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMu
     let parts = unsafe { self::parts(parts, count) }?;
     parts
         .iter()
-        // SAFETY: likewise.
+        // SAFETY: the part is writable as long as the result is used, as this function's `# Safety`
+        // section demands.
         .map(|part| unsafe { room(part.iov_base, take_of(&mut left, part.iov_len)) })
         .collect()
 }
@@ -254,7 +255,8 @@ unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlic
     let mut left = MOST_BYTES;
     parts
         .iter()
-        // SAFETY: likewise.
+        // SAFETY: the part is readable as long as the result is used, as this function's `# Safety`
+        // section demands.
         .map(|part| unsafe { bytes(part.iov_base, take_of(&mut left, part.iov_len)) })
         .collect()
 }

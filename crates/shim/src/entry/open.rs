@@ -31,7 +31,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
     let name = unsafe { CStr::from_ptr(path) };
     let list = || (number >= 0).then(|| listing::instead_of(number, name)).flatten();
     let instead = hosts::instead_of(name).or_else(list);
-    // SAFETY: likewise.
+    // SAFETY: the kernel has read `path` in the program's call, which has not returned yet.
     unsafe { seen_at(path) };
     let Some(file) = instead.filter(|_| number >= 0) else {
         return number;
@@ -69,7 +69,7 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
     // SAFETY: `stream` is an open stream of libc's, and the program does not have it yet.
     let number = unsafe { libc::fileno(stream) };
     let instead = hosts::instead_of(path).or_else(|| listing::instead_of(number, path));
-    // SAFETY: a C string.
+    // SAFETY: `path` is a borrowed C string of the program's call, which has not returned yet.
     unsafe { seen_at(path.as_ptr()) };
     let Some(file) = instead else {
         return stream;

@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn __poll_chk(
     timeout: c_int,
     _size: usize,
 ) -> c_int {
-    // SAFETY: as for `poll`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { poll(fds, number, timeout) }
 }
 
@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
     mask: *const sigset_t,
     _size: usize,
 ) -> c_int {
-    // SAFETY: as for `ppoll`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { ppoll(fds, number, timeout, mask) }
 }
 
@@ -108,7 +108,8 @@ pub(super) unsafe fn ppoll_by_number(
         && is_writable(timeout, 1)
     {
         let left = span.saturating_sub(began.elapsed());
-        // SAFETY: the time is the program's.
+        // SAFETY: `timeout` was just checked to be writable. INTERCEPT contract: it is valid until
+        // this call returns.
         unsafe {
             (*timeout).tv_sec = left.as_secs() as libc::time_t;
             (*timeout).tv_nsec = left.subsec_nanos().into();

@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn vdprintf(
 ) -> c_int {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { print(fd, |text| next::vasprintf(text, format, arguments.cast())) }
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .unwrap_or_else(|| unsafe { next::vdprintf(fd, format, arguments.cast()) })
 }
 
@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn __vdprintf_chk(
             next::__vasprintf_chk(text, flag, format, arguments.cast())
         })
     }
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     .unwrap_or_else(|| unsafe { next::__vdprintf_chk(fd, flag, format, arguments.cast()) })
 }
 

@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn syscall(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         false => unsafe { serve(number, [a, b, c, d, e, f]) },
     };
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     served.unwrap_or_else(|| unsafe { next::syscall(number, a, b, c, d, e, f) })
 }
 

@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn __read_chk(
     size: size_t,
 ) -> ssize_t {
     check(len, size);
-    // SAFETY: as for `read`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { read(fd, buffer, len) }
 }
 
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn preadv64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { preadv2(fd, parts, number, offset, flags) }
 }
 
@@ -195,7 +195,7 @@ pub(crate) unsafe extern "C" fn __recv_chk(
     flags: c_int,
 ) -> ssize_t {
     check(len, size);
-    // SAFETY: as for `recv`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { recv(fd, buffer, len, flags) }
 }
 
@@ -246,7 +246,7 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
     from_len: *mut socklen_t,
 ) -> ssize_t {
     check(len, size);
-    // SAFETY: as for `recvfrom`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { recvfrom(fd, buffer, len, flags, from, from_len) }
 }
 
@@ -269,7 +269,8 @@ pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     // SAFETY: what is not ours is as it was.
     let received = unsafe { next::recvmsg(fd, message, flags) };
     if received >= 0 && start::is_wanted() && !is_inside() {
-        // SAFETY: the message was filled in.
+        // SAFETY: the kernel has just filled in `message`. INTERCEPT contract: it is valid until
+        // this call returns.
         unsafe { rights::received(&*message) };
     }
     received
@@ -417,7 +418,8 @@ fn check(len: size_t, size: size_t) {
         fn __chk_fail() -> !;
     }
     if len > size {
-        // SAFETY: it ends the program.
+        // SAFETY: `__chk_fail` takes no argument and ends the program, so nothing is used
+        // afterwards.
         unsafe { __chk_fail() }
     }
 }

@@ -59,7 +59,8 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     // SAFETY: as the program passed it, but for the name.
     let done = unsafe { next::getaddrinfo(address.as_ptr(), service, hints, found) };
     if done == 0 {
-        // SAFETY: libc has found something.
+        // SAFETY: libc has returned 0, so `*found` is a list of its own, which the program frees
+        // after this call.
         unsafe { name_as_asked(*found, name) };
     }
     done
@@ -186,7 +187,8 @@ pub(crate) unsafe extern "C" fn gethostbyname2_r(
     let rest = len.saturating_sub(name.len());
     // SAFETY: as the program passed it, but for the name and with less room.
     let done = unsafe { next::gethostbyname2_r(address.as_ptr(), family, entry, buffer, rest, found, error) };
-    // SAFETY: libc has written there.
+    // SAFETY: libc has returned 0, so it has written to `found`. INTERCEPT contract: it is valid
+    // until this call returns.
     if done == 0 && !unsafe { *found }.is_null() {
         // SAFETY: of the room, libc was told of the first `rest` bytes only, which are fewer than all
         // since they were enough; the entry is the program's.

@@ -89,7 +89,8 @@ makers! {
 pub(crate) unsafe extern "C" fn io_uring_get_probe() -> *mut c_void {
     match is_refused() {
         true => core::ptr::null_mut(),
-        // SAFETY: it takes nothing.
+        // SAFETY: `io_uring_get_probe` takes no argument, and returns null or memory that the
+        // caller frees.
         false => unsafe { next::io_uring_get_probe() },
     }
 }

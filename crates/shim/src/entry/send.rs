@@ -18,7 +18,8 @@ use crate::{diagnosis, next};
 #[inline]
 fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
     if sent == T::FAILED && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
-        // SAFETY: a signal to this thread.
+        // SAFETY: `raise` takes no pointer. It sends this thread a signal, as the kernel's call
+        // would.
         unsafe { libc::raise(libc::SIGPIPE) };
         crate::answer::set_errno(libc::EPIPE);
     }
@@ -108,7 +109,7 @@ pub(crate) unsafe extern "C" fn pwritev64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { pwritev2(fd, parts, number, offset, flags) }
 }
 
@@ -142,9 +143,9 @@ pub(crate) unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: the program's arguments.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     match unsafe { open(fd, flags, (to, to_len)) } {
-        // SAFETY: as for `send`.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Some(Ok(_)) => return unsafe { send(fd, buffer, len, flags & !libc::MSG_FASTOPEN) },
         Some(Err(errno)) => return answer(Err(errno)),
         None => {}
@@ -184,7 +185,7 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
     if let Ok(message) = unsafe { super::passed(message) } {
         // SAFETY: the message's address is as it says.
         match unsafe { open(fd, flags, (message.msg_name.cast(), message.msg_namelen)) } {
-            // SAFETY: as for this function.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             Some(Ok(_)) => return unsafe { sendmsg(fd, message, flags & !libc::MSG_FASTOPEN) },
             Some(Err(errno)) => return answer(Err(errno)),
             None => {}
@@ -262,7 +263,8 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     let sent = on_stream(fd, |stream| {
         let mut done = 0;
         for index in 0..number as usize {
-            // SAFETY: as above.
+            // SAFETY: INTERCEPT contract: the program passes so many messages, or fewer that can be
+            // used, valid for this call.
             let message = match unsafe { super::wanted(messages.wrapping_add(index)) } {
                 Ok(message) => message,
                 Err(errno) if done == 0 => return Err(errno),
@@ -308,7 +310,8 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
         if !is_readable(message.msg_control.cast::<u8>(), message.msg_controllen) {
             return Err(Errno::FAULT);
         }
-        // SAFETY: it can be read.
+        // SAFETY: `msg_control` was just checked to have so many readable bytes. The program keeps
+        // them until its call returns.
         unsafe { check_control(message) }?;
     }
     stream.send(&buffers, flags)

@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     match unsafe { connect_on_node(fd, to, len, Pace::Waits) } {
         Some(outcome) => answer(outcome),
         // SAFETY: what is not ours is as it was.
@@ -241,7 +241,7 @@ pub(super) unsafe fn connect_to_send(
         _ if flags & libc::MSG_DONTWAIT != 0 => Pace::AtOnce,
         _ => Pace::Waits,
     };
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { connect_on_node(fd, to, len, pace) }
 }
 
@@ -272,7 +272,7 @@ fn has_limit(fd: c_int) -> bool {
 ///
 /// As for `connect`.
 unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::connect(fd, to, len) };
     if let Some(file) = table::get(fd).filter(|_| !is_inside())
         && let Kind::Fresh(fresh) = &file.kind
@@ -297,7 +297,7 @@ unsafe fn connect_on_node(
 ) -> Option<Outcome<c_int>> {
     signals::begin();
     loop {
-        // SAFETY: as there.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let outcome = unsafe { connect_once(fd, (to, len), pace) };
         if matches!(outcome, Some(Err(_))) {
             give_up(fd);

@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_cha
 /// The shell gets this process's environment, and what survives `exec`.
 fn prepare_shell() {
     if wants() {
-        // SAFETY: a C string.
+        // SAFETY: the path is a C string literal, which lives as long as the library.
         unsafe { hand_over_all(c"/bin/sh".as_ptr()) };
     }
 }

@@ -23,7 +23,7 @@ const WIDE_AT: usize = 160;
 const UNBUFFERED: c_int = 2;
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: libc passes its buffer.
+    // SAFETY: libc passes `buffer` with room for `len` bytes, and reads it only after this call.
     unsafe { super::receive::read(cookie as usize as c_int, buffer.cast(), len) }
 }
 
@@ -143,7 +143,7 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
 unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
     // SAFETY: the structure begins with its flags.
     let flags = unsafe { former.cast::<c_int>().read() };
-    // SAFETY: the stream is libc's.
+    // SAFETY: `former` is an open stream of libc's that no other code uses during this call.
     let mode = match unsafe { __flbf(former) } {
         0 if flags & UNBUFFERED != 0 => libc::_IONBF,
         0 => libc::_IOFBF,
@@ -258,6 +258,7 @@ unsafe fn make_plain(stream: *mut FILE, number: c_int) {
             wide(other).read()
         },
     };
-    // SAFETY: as above.
+    // SAFETY: `stream` is a structure of libc's with a pointer at that place. No other code uses it
+    // during this call.
     unsafe { wide(stream).write(instead) };
 }

@@ -25,7 +25,8 @@ impl Arguments {
     pub(super) unsafe fn next(&mut self) -> *const c_char {
         const REGISTERS: u32 = 6 * 8;
         if self.taken < REGISTERS {
-            // SAFETY: six are saved.
+            // SAFETY: `saved` has six registers as long as the variadic call lasts, and fewer than
+            // six were taken.
             let next = unsafe { self.saved.add(self.taken as usize).cast::<*const c_char>().read() };
             self.taken += 8;
             return next;

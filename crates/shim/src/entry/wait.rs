@@ -37,7 +37,8 @@ unsafe fn waited(status: *mut c_int, wait: impl FnOnce(*mut c_int) -> pid_t) -> 
         false => status,
     };
     let child = wait(status);
-    // SAFETY: it was written.
+    // SAFETY: `status` is the local `own` or the caller's. The wait, which has found a child, has
+    // written to it.
     if child > 0 && is_over(unsafe { status.read() }) {
         ended();
     }
@@ -128,7 +129,8 @@ pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
         false => info,
     };
     let done = wait(info);
-    // SAFETY: it was written.
+    // SAFETY: `info` is the local `own` or the caller's, valid for this call. The wait, which has
+    // returned 0, has written to it.
     if done == T::from(0) && unsafe { tells_of_end(&*info) } {
         ended();
     }

@@ -116,7 +116,7 @@ fn control(instance: c_int, operation: c_int) {
             events: libc::EPOLLIN as u32,
             u64: ROUSE,
         };
-        // SAFETY: the event is there.
+        // SAFETY: `event` is a local, which the kernel reads during this call alone.
         unsafe { next::epoll_ctl(instance, operation, ready, &mut event) };
     }
 }

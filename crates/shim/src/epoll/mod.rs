@@ -236,7 +236,7 @@ impl Epoll {
     /// The kernel's instance watches what the node's poll has.
     fn watch_by_kernel(&self, file: &File, number: c_int, mut event: epoll_event) {
         if let Some(own) = table::numbers_of(file).first() {
-            // SAFETY: an event.
+            // SAFETY: `event` is a local, which the kernel reads during this call alone.
             unsafe { next::epoll_ctl(*own, libc::EPOLL_CTL_ADD, number, &mut event) };
             self.note_kernels();
         }
@@ -259,7 +259,7 @@ impl Epoll {
         };
         for (number, watched) in self.forget(from) {
             let mut event = watched.asked.event();
-            // SAFETY: the event is there.
+            // SAFETY: `event` is a local, which the kernel reads during this call alone.
             unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
             self.deregister(from, number);
         }

@@ -169,7 +169,8 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
 
 /// The handler.
 extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel says both.
+    // SAFETY: the kernel passes `info` and `context` of this signal on the handler's stack. They
+    // are valid until the handler returns, and no other code refers to them.
     let (told, registers) = unsafe {
         let context = context.cast::<ucontext_t>();
         (&*info, &mut (*context).uc_mcontext.gregs)
@@ -228,7 +229,7 @@ mod tests {
 
     fn map(rights: c_int) -> *mut u8 {
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory.
+        // SAFETY: the kernel chooses the address of a new mapping, so no memory in use changes.
         let mapped = unsafe { libc::mmap(null_mut(), 4 * PAGE, rights, how, -1, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         mapped.cast()
@@ -239,7 +240,8 @@ mod tests {
         guard();
         let (both, constant) = (map(libc::PROT_READ | libc::PROT_WRITE), map(libc::PROT_READ));
         let nothing = map(libc::PROT_NONE);
-        // SAFETY: it is this test's.
+        // SAFETY: `both` is this test's own writable mapping of four pages, which lasts until the
+        // process ends.
         unsafe { both.add(2 * PAGE).sub(1).write(7) };
         assert_eq!(readable(both, 4 * PAGE), 4 * PAGE);
         assert_eq!(writable(both, 4 * PAGE), 4 * PAGE);
@@ -253,7 +255,8 @@ mod tests {
         assert_eq!((readable(last, PAGE), writable(last, PAGE)), (1, 1));
         assert_eq!((readable(last, 1), writable(last, 1)), (1, 1));
         assert_eq!(readable(both.wrapping_add(PAGE), 3 * PAGE), PAGE);
-        // SAFETY: it can be read.
+        // SAFETY: `last` points to the second page of this test's own mapping, which is still
+        // readable here.
         assert_eq!(unsafe { last.read() }, 7);
     }
 }

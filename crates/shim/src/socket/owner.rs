@@ -40,7 +40,8 @@ impl Target {
 
     /// It is sent those of this descriptor from now on.
     fn has(&self, number: c_int) {
-        // SAFETY: what is passed is there.
+        // SAFETY: `self` is borrowed for this call, and has the layout of the kernel's
+        // `f_owner_ex`.
         unsafe { next::fcntl(number, F_SETOWN_EX, core::ptr::from_ref(self) as c_ulong) };
     }
 }
