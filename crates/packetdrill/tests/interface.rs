@@ -67,7 +67,8 @@ impl Game {
     }
 
     fn accept(&self, fd: c_int) -> c_int {
-        // SAFETY: null stands for an address nobody wants to know.
+        // SAFETY: the test needs no peer's address, so both pointers are null, as the interface
+        // allows.
         unsafe {
             (self.table.accept)(
                 self.table.userdata,
@@ -80,14 +81,15 @@ impl Game {
 
     fn send(&self, fd: c_int, len: usize, flags: c_int) -> isize {
         let bytes = vec![7; len];
-        // SAFETY: so many bytes are readable.
+        // SAFETY: `bytes` has `len` readable bytes and lives until the call returns.
         unsafe { (self.table.send)(self.table.userdata, fd, bytes.as_ptr().cast(), len, flags) }
     }
 
     /// A socket whose calls do not wait.
     fn socket(&self) -> c_int {
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
-        // SAFETY: plain numbers.
+        // SAFETY: `userdata` is this table's node, which is freed only when the game ends. The rest
+        // are numbers.
         let fd = unsafe { (self.table.socket)(self.table.userdata, libc::AF_INET, kind, 0) };
         assert!(fd >= 0);
         fd
@@ -139,13 +141,14 @@ impl Game {
     }
 
     fn close(&self, fd: c_int) {
-        // SAFETY: the descriptor is the program's.
+        // SAFETY: `userdata` is this table's node, which is freed only when the game ends. `fd` is
+        // one of its descriptors.
         assert_eq!(unsafe { (self.table.close)(self.table.userdata, fd) }, 0);
     }
 
     fn read(&self, fd: c_int) -> isize {
         let mut bytes = [0u8; 4096];
-        // SAFETY: so many bytes are writable.
+        // SAFETY: `bytes` is a local buffer of that length, which lives until the call returns.
         unsafe { (self.table.read)(self.table.userdata, fd, bytes.as_mut_ptr().cast(), bytes.len()) }
     }
 
@@ -294,7 +297,8 @@ fn a_conversation_with_options_of_its_own() {
     game.inject(Flags::ACK, 101, 401, 0, Options::NONE);
     game.expect(pushed, 401, 200, 101);
     game.inject(Flags::ACK, 101, 601, 0, Options::NONE);
-    // SAFETY: the descriptor is the program's.
+    // SAFETY: `userdata` is this table's node, which is freed only when the game ends. `fd` is one
+    // of its descriptors.
     assert_eq!(unsafe { (game.table.close)(game.table.userdata, fd) }, 0);
     game.expect(Flags::ACK | Flags::FIN, 601, 0, 101);
 }
@@ -415,7 +419,7 @@ impl Game {
             iov_base: quoted.as_mut_ptr().cast(),
             iov_len: quoted.len(),
         };
-        // SAFETY: zeroes are a message.
+        // SAFETY: all zeroes is a `msghdr`: null pointers and lengths of 0.
         let mut message = unsafe { core::mem::zeroed::<libc::msghdr>() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
         (message.msg_name, message.msg_namelen) = (name.as_mut_ptr().cast(), name.len() as u32);
