@@ -215,9 +215,9 @@ lines!(
     LocalLine,
     PortLine
 );
-// SAFETY: atomics.
+// SAFETY: an array of atomic words has no padding, and every bit pattern is a value at any time.
 unsafe impl<const N: usize> Line for [crate::futex::AtomicU64; N] {}
-// SAFETY: atomics.
+// SAFETY: an array of atomic words has no padding, and every bit pattern is a value at any time.
 unsafe impl<const N: usize> Line for [crate::futex::AtomicU32; N] {}
 
 fn identity(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
@@ -235,7 +235,8 @@ pub(super) struct Mapping {
 // SAFETY: an address range that stays mapped until it is dropped, which is the same for every
 // thread. What is in it is accessed as atomics, or by raw copies under a lock.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: a shared `Mapping` gives out an address range that stays mapped until it is dropped. The
+// memory is accessed as atomics, or by raw copies under a lock.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
