@@ -75,8 +75,8 @@ impl Drop for Waits {
 }
 
 thread_local! {
-    /// Who leaves the kernel by a jump, or because it is cancelled, does not say so: it is found
-    /// out when the thread waits again, or ends.
+    /// A thread that leaves the kernel by a jump, or because it is cancelled, does not take its
+    /// entry back. The entry goes when the thread waits again, or ends.
     static WAITS: RefCell<Option<Waits>> = const { RefCell::new(None) };
 }
 
@@ -84,7 +84,7 @@ thread_local! {
 pub(crate) fn falls(file: Arc<File>) -> bool {
     let waits = Waits::new(Arc::clone(&file));
     let _ = WAITS.try_with(|own| own.replace(Some(waits)));
-    // Who puts something on the node looks for threads here afterwards.
+    // A thread that puts a socket on the node looks for waiting threads after it has done so.
     fence(SeqCst);
     let stays = file.epoll().is_none_or(|epoll| !epoll.has_sockets());
     if !stays {

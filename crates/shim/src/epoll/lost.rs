@@ -11,7 +11,7 @@ use crate::file::{File, Kind};
 
 /// What is told of one, if it was asked for.
 const ASKED: i32 = libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLRDHUP;
-/// Who asks for these is told once.
+/// A program that asks for these hears of a lost connection once.
 const ONCE: i32 = libc::EPOLLET | libc::EPOLLONESHOT;
 
 /// Whether a life is over in which a connection or listener was the node's.

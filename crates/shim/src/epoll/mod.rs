@@ -45,11 +45,11 @@ pub(crate) struct Epoll {
     looked: Mutex<Option<Instant>>,
     /// The node's events took all the room there was, the last time.
     was_full: AtomicBool,
-    /// Somebody has asked for EPOLLRDNORM or its like.
+    /// The program has asked for EPOLLRDNORM or its like.
     synonyms: AtomicBool,
     /// Something may be watched that was the node's in a life that is over.
     lost: AtomicBool,
-    /// Held by who makes `sockets`.
+    /// Held by the thread that makes `sockets`.
     making: Mutex<()>,
     /// Threads that wait for it, and the kernel's instance for them, once the program has closed
     /// its number: that may be anything's by now.
@@ -64,7 +64,7 @@ struct Watched {
     file: Weak<File>,
     asked: Asked,
     _name: Name,
-    /// It was told that the connection is lost, to who wants to hear that once.
+    /// The program asked to hear once that the connection is lost, and has heard it.
     is_told: bool,
 }
 
@@ -130,7 +130,8 @@ pub(crate) fn adopt_all() {
     crate::inherited::open_numbers().into_iter().for_each(adopt);
 }
 
-/// One of them, if that is what a number is.
+/// Adopts an epoll instance that this process has made past the library. Does nothing if the number
+/// is something else.
 pub(crate) fn adopt(number: c_int) {
     let is_instance = |number| {
         let what = std::fs::read_link(format!("/proc/self/fd/{number}"));
@@ -189,7 +190,8 @@ pub(crate) fn closed(file: &File) {
     });
 }
 
-/// A number of an instance is about to be closed: who waits for it goes on.
+/// A number of an instance is about to be closed. A thread that waits on the instance keeps it and
+/// goes on.
 pub(crate) fn keep(file: &File, number: c_int) {
     if let Some(epoll) = file.epoll().filter(|epoll| epoll.waiters.load(SeqCst) > 0)
         && let Some(copy) = node::copy(number)
@@ -242,7 +244,8 @@ impl Epoll {
         }
     }
 
-    /// The kernel's instance watches something. Who waits has to wait for it, too.
+    /// Notes that the kernel's instance watches something. Threads that wait have to wait for it,
+    /// too.
     pub(crate) fn note_kernels(&self) {
         if !self.has_kernels.swap(true, SeqCst)
             && self.waiters.load(SeqCst) > 0
@@ -340,7 +343,7 @@ impl Epoll {
         }
         let sockets = self.sockets_for(file)?;
         let sockets = sockets.as_deref();
-        // Who deletes may pass anything.
+        // A program that deletes may pass any event.
         if operation != libc::EPOLL_CTL_DEL && event.is_some_and(|event| has_synonyms(event.events)) {
             self.synonyms.store(true, Relaxed);
         }

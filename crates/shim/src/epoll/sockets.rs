@@ -52,7 +52,8 @@ impl Epoll {
         sockets.filter(|sockets| !sockets.is_stale())
     }
 
-    /// The same, made if need be. Nobody who holds a lock of an instance's makes one.
+    /// The poll of the node's, which is made if this process has none. A thread that holds a lock
+    /// of an instance's makes none.
     pub(super) fn sockets(&self) -> Outcome<Arc<Sockets>> {
         self.present().map_or_else(|| self.make_sockets(), Ok)
     }
@@ -90,7 +91,7 @@ impl Epoll {
             let is_own = |file: &Arc<File>| file.epoll().is_some_and(|epoll| core::ptr::eq(epoll, self));
             let own = outer.list().into_iter().filter(|(_, file, _)| is_own(file));
             for (number, file, asked) in own.collect::<Vec<_>>() {
-                // Somebody may have done so in between.
+                // Another thread may have registered it in between.
                 let _ = outer.register(&file, number, asked);
             }
         });

@@ -22,10 +22,11 @@ use crate::{next, node, table, wait};
 /// How many events of the node's are taken at once, at most.
 const MOST: usize = 512;
 
-/// Who always finds something on the node looks at the kernel's descriptors so often.
+/// Period of looks at the kernel's descriptors by a thread that always finds something on the node.
 const KERNELS_TURN: Duration = Duration::from_micros(50);
 
-/// The same while the kernel's instance is kept ready for threads that are still to leave it.
+/// Period of looks at the kernel's descriptors while the kernel's instance is kept ready for
+/// threads that are still to leave it.
 const LEAVING: Duration = Duration::from_millis(1);
 
 /// How often events of no registration are passed over, and the pause after each time, until the
@@ -33,7 +34,7 @@ const LEAVING: Duration = Duration::from_millis(1);
 const UNKNOWN_ROUNDS: u32 = 500;
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(1);
 
-/// One of those who wait.
+/// Counts a thread that waits, until this is dropped.
 struct Waiter<'a>(&'a AtomicU32);
 
 impl<'a> Waiter<'a> {
@@ -109,8 +110,8 @@ impl Epoll {
         Ok((lost + first + others) as c_int)
     }
 
-    /// The kernel's come first, in half of the room, after the node's have taken all of it: who
-    /// always has as much there would never hear of them.
+    /// Takes the kernel's events first, into half of the room, if the node's have taken all of it
+    /// before. A program that always has as much on the node would never hear of them otherwise.
     fn take_kernels_first(&self, number: c_int, events: &mut [epoll_event]) -> Outcome<usize> {
         if !self.was_full.load(Relaxed) {
             return Ok(0);
