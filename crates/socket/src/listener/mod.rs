@@ -40,9 +40,9 @@ pub(crate) struct Listener {
     holder: Option<Holder>,
     /// Whether calls wait, for all processes that have the listener.
     description: Description,
-    /// Whoever waits for it is known to be told on the node.
+    /// The node knows that threads that wait for the listener are told on the node.
     attended: AtomicBool,
-    /// The shard of who waits for it is known.
+    /// The shard of the threads that wait for it is known.
     settled: AtomicBool,
     spin: SpinBudget,
     /// How peers know it.
@@ -78,8 +78,9 @@ impl TcpListener {
         Self::bind_with_backlog(node, addr, BACKLOG)
     }
 
-    /// As [`TcpListener::bind`]; at most `backlog` + 1 connections wait to be
-    /// accepted, in each of the node's shards. The peers of more have to wait for their turn.
+    /// Listens at an address of the node, with a limit of waiting connections. At most `backlog` +
+    /// 1 connections wait to be accepted, in each of the node's shards. The peers of more have to
+    /// wait for their turn.
     ///
     /// # Errors
     ///
@@ -97,8 +98,8 @@ impl TcpListener {
         })
     }
 
-    /// As [`TcpListener::bind_with_backlog`], with settings for the
-    /// connections that will be accepted.
+    /// Listens at an address of the node, with settings for the connections that will be accepted.
+    /// At most `backlog` + 1 connections wait to be accepted, in each of the node's shards.
     ///
     /// # Errors
     ///
@@ -113,8 +114,8 @@ impl TcpListener {
         Self::bind_with_holder(node, addr, holder, backlog, settings)
     }
 
-    /// As [`TcpListener::bind_with_settings`], for a program that listens at the same
-    /// address and port in the kernel beside the node, which leaves no port to anybody else.
+    /// Listens with settings, for a program that also listens in the kernel at the same address and
+    /// port. The kernel then leaves the port to no other program.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl TcpListener {
         let (holder, ids) = node.shared.make_everywhere(holder, |_, shard| {
             let listened = shard.listen(addr, backlog, settings);
             let id = listened.map_err(from_socket)?;
-            // The first shard chooses the port, and sees to it that nobody else has it.
+            // The first shard chooses the port, and keeps it from every other listener.
             let port = shard.stack.listener_addr(id).map_or(0, |addr| addr.port());
             addr.set_port(port);
             Ok((Event::Listener(id), id))
@@ -196,9 +197,9 @@ impl TcpListener {
         Ok(Self::new(node, ids.ok_or_else(no_listener)?, holder))
     }
 
-    /// The descriptor that keeps the listener open: whoever has a copy can make a
-    /// listener of it, [`TcpListener::from_fd`]. It does not survive `exec` unless told
-    /// so, and nothing but that can be done with it.
+    /// The descriptor that keeps the listener open. A process that has a copy can make a listener
+    /// of it with [`TcpListener::from_fd`]. It has no other use, and does not survive `exec` unless
+    /// told so.
     ///
     /// # Errors
     ///
@@ -209,8 +210,8 @@ impl TcpListener {
         descriptor.map_err(from_holder)
     }
 
-    /// The descriptor in place of the listener, which stays open as long as somebody has
-    /// the descriptor.
+    /// Turns the listener into its descriptor. The listener stays open as long as a process has the
+    /// descriptor.
     ///
     /// # Errors
     ///
@@ -219,9 +220,10 @@ impl TcpListener {
         self.descriptor()?.try_clone_to_owned()
     }
 
-    /// Has the node's engine connect those who connect from now on to a listener of the kernel's
-    /// at the same place: all, for a process that cannot accept them here any more, or those who
-    /// wait here while nobody waits for them. In the table the process sees who they are.
+    /// Has the node's engine forward peers that connect from now on to a listener of the kernel's
+    /// at the same place. [`Forwarded`] says which: all, for a process that cannot accept here any
+    /// more, or those that arrive while no thread waits here. `callers` tells the process the
+    /// addresses of the forwarded peers.
     ///
     /// # Errors
     ///
@@ -236,7 +238,7 @@ impl TcpListener {
         })
     }
 
-    /// What all who have the listener share of it beside its stack.
+    /// The state of the listener beside its stack, which all processes that have it share.
     pub fn description(&self) -> &Description {
         &self.listener.description
     }
@@ -376,8 +378,9 @@ impl TcpListener {
         self.listener.attended.load(Relaxed)
     }
 
-    /// Whoever waits for the listener is told on the node, as polls and calls that wait say by
-    /// themselves. [`Forwarded::Unattended`] concerns it no more.
+    /// Notes that threads that wait for the listener are told on the node. Polls and calls that
+    /// wait note this by themselves. [`Forwarded::Unattended`] forwards no peer of the listener any
+    /// more.
     ///
     /// # Errors
     ///
@@ -398,7 +401,7 @@ impl TcpListener {
         })
     }
 
-    /// For who knows it as long as it is there.
+    /// A reference that does not keep the listener open.
     pub(crate) fn downgrade(&self) -> Weak<Listener> {
         Arc::downgrade(&self.listener)
     }

@@ -77,9 +77,9 @@ pub struct StackInfo {
 }
 
 impl Node {
-    /// Makes the node and joins its fabric, if it has one. Its engine is a thread
-    /// of this process, and nobody else's: in a forked child every call on the node and
-    /// its sockets fails with `NetworkDown`.
+    /// Makes the node and joins its fabric, if it has one. Its engine is a thread of this process,
+    /// which alone can use the node. In a forked child every call on the node and its sockets fails
+    /// with `NetworkDown`.
     ///
     /// # Errors
     ///
@@ -113,10 +113,10 @@ impl Node {
     /// this process shares its address, its ports and its bounds with all others that
     /// are attached to it.
     ///
-    /// Connections and listeners are kept open by descriptors, like the kernel's: a
-    /// forked child has its parent's, they can be [given](crate::TcpStream::into_fd) to
-    /// other processes, and are closed once nobody has them, however that came about.
-    /// Polls are not shared: a forked child makes its own.
+    /// Connections and listeners are kept open by descriptors, like the kernel's. A forked child
+    /// has its parent's, and they can be [given](crate::TcpStream::into_fd) to other processes.
+    /// They are closed once no process has them, for whatever reason. Polls are not shared: a
+    /// forked child makes its own.
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@ use toehold_stack::{Event, Settings};
 
 use crate::error::{from_holder, gone, parents};
 
-/// How long the engine may take to close something, before whoever has let go of it goes on.
+/// Longest time that the engine may take to close something, before the caller that has let go of
+/// it goes on.
 const CLOSING: Duration = Duration::from_millis(200);
 
 /// What all handles of a node share.
@@ -57,8 +58,8 @@ impl Shared {
         Ok(self.shards()?.get(shard))
     }
 
-    /// The same, if this process has used it before; a forked child need not begin to
-    /// just to let go of what it has copies of.
+    /// The node's shards, if this process has used them before. A forked child need not begin to
+    /// use them just to let go of its copies.
     #[inline]
     pub(crate) fn shards_in_use(&self) -> Option<&Shards> {
         match &self.place {
@@ -76,7 +77,7 @@ impl Shared {
     /// Those of `act`; `NetworkDown` if it panicked.
     #[inline]
     pub(crate) fn contain<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        // Whatever was half done is the node's, which nobody uses any more.
+        // A call that was interrupted leaves its state to a node that no thread uses any more.
         match catch_unwind(AssertUnwindSafe(act)) {
             Ok(done) => done,
             Err(_) => self.abandon(),
@@ -139,9 +140,9 @@ impl Shared {
         })
     }
 
-    /// Lets go of a connection of a shard: closes it, unless another process may have it
-    /// too, and then the engine closes it once nobody has it. `linger` says how long whoever is
-    /// the last to have it waits before that, if at all, and `wait` does so.
+    /// Lets go of a connection of a shard. Closes it, unless another process may have it too; then
+    /// the engine closes it once no process has it. `linger` says how long the last process to have
+    /// it waits before that, if at all, and `wait` does so.
     pub(crate) fn unmake(
         &self,
         shard: u8,

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::listener::{Listener, TcpListener};
 
-/// Who waits, and for what nobody has waited yet.
+/// Whether a thread waits, and the listeners that were registered before one did.
 #[derive(Default)]
 pub(super) struct Audience {
     is_there: AtomicBool,
@@ -35,7 +35,7 @@ impl Audience {
         Ok(())
     }
 
-    /// Somebody waits.
+    /// A thread waits.
     #[inline]
     pub(super) fn is_there(&self) -> io::Result<()> {
         if self.is_there.load(Relaxed) {

@@ -54,8 +54,8 @@ use crate::node::Node;
 pub struct Poll {
     registry: Registry,
     spin: SpinBudget,
-    /// The shard that is looked at first the next time: sockets of one that are always
-    /// ready take nobody's turn.
+    /// The shard that is looked at first the next time. So sockets of one shard that are always
+    /// ready do not keep those of the others from being reported.
     next: AtomicU8,
 }
 
@@ -115,11 +115,11 @@ impl Poll {
         self.wait(events, timeout, &[]).map(drop)
     }
 
-    /// The same, for any number of threads at once, of which each that waits may be told of
-    /// what is ready; and for descriptors of the kernel beside the sockets: [`Beside::found`]
-    /// tells what they have. They are looked at when the thread goes to sleep and when it
-    /// wakes up, and now and then while it is kept busy, so that the caller should look at
-    /// them before ([`Beside::look`]).
+    /// Waits like [`Poll::poll`], for any number of threads at once. Each thread that waits may be
+    /// told of what is ready. Beside the sockets it waits for descriptors of the kernel:
+    /// [`Beside::found`] tells what they have. They are looked at when the thread goes to sleep and
+    /// when it wakes up, and now and then while it is kept busy. So the caller should look at them
+    /// before ([`Beside::look`]).
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -326,7 +326,7 @@ impl Everywhere for Wait<'_> {
     }
 }
 
-/// The same in one shard.
+/// A wait of a poll that has sockets in one shard alone.
 struct WaitIn<'a> {
     index: u8,
     operation: Wait<'a>,

@@ -128,7 +128,8 @@ mod sealed {
 }
 
 impl Registry {
-    /// The same for registrations of another name, 0 being usual: a socket is registered once under each.
+    /// A registry of the same poll for registrations of another name; the usual name is 0. A socket
+    /// is registered once under each name.
     #[must_use]
     pub fn named(&self, name: u32) -> Registry {
         Registry {

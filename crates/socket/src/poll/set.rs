@@ -169,7 +169,7 @@ impl Set {
         self.direct.as_ref().map_or_else(Vec::new, DirectSet::banks)
     }
 
-    /// Something is registered in these shards from now on. Who waits has to know.
+    /// Something is registered in these shards from now on. Threads that wait have to know.
     pub(super) fn use_shards(&self, shards: u32) -> io::Result<()> {
         let before = self.used.fetch_or(shards, Relaxed);
         if before | shards == before {

@@ -246,9 +246,9 @@ impl TcpStream {
         }
     }
 
-    /// The stream's descriptor, for whoever makes copies of it for a program and sees all
-    /// of them closed. The stream has none until it is [put back](TcpStream::put_back), and
-    /// must get it back before it is dropped, or it is closed only when this process ends.
+    /// Lends the stream's descriptor to a caller that makes copies of it for a program and sees all
+    /// of them closed. The stream has none until it is [put back](TcpStream::put_back). It must get
+    /// it back before it is dropped, or it is closed only when this process ends.
     ///
     /// `None` if there is none, or there are other handles of the stream.
     pub fn lend_descriptor(&mut self) -> Option<OwnedFd> {

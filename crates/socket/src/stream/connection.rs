@@ -226,7 +226,8 @@ impl Connection {
         }
     }
 
-    /// The same for a connection of which no channel is known. It gets one if that pays.
+    /// The way of a call on a connection of which no channel is known. The connection gets one if
+    /// that pays.
     #[inline]
     fn first_way<'a>(&self, node: &'a ShardHandle, len: usize) -> io::Result<Way<'a>> {
         let entered = node.try_enter().map_err(gone)?;
@@ -286,7 +287,7 @@ impl Connection {
         node.await_lane(channel, direction).map_err(gone)
     }
 
-    /// Leaves a request for whoever has the lease.
+    /// Leaves a request for the thread that has the lease.
     pub(super) fn leave_request(&self, node: &ShardHandle, channel: u32) -> io::Result<()> {
         let served = node.leave_request(channel).map_err(gone)?;
         self.count_left(served);

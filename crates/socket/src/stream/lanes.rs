@@ -50,9 +50,9 @@ impl Connection {
                 continue;
             }
             if !waits || node.channels().is_attended() {
-                // There may well be room that was not shown on the lane. And who writes more
-                // than the lane takes does so faster with the lease, than by a wake-up of the
-                // engine's driver for each of its lengths.
+                // There may well be room that was not shown on the lane. A caller that writes more
+                // than the lane takes does so faster with the lease than by waking the engine's
+                // driver for each lane's length.
                 return match self.send_special(&bytes[done..], waits) {
                     Ok(sent) => Ok(done + sent),
                     Err(_) if done > 0 => Ok(done),
@@ -227,8 +227,9 @@ impl Connection {
         self.receive_leased(&mut shard, buffer, flags, waits)
     }
 
-    /// Goes on with what the link has, when all that had come before is taken: without a copy in
-    /// between, which it would get from whoever looks next. How many bytes those are.
+    /// Goes on with what the link has, when all that had come before is taken. The bytes are not
+    /// copied in between, as they would be by the next thread that looks. Returns how many bytes
+    /// those are.
     fn receive_on(&self, node: &ShardHandle, channel: u32, room: &mut [u8]) -> io::Result<usize> {
         let entered = node.go_on(channel).map_err(gone)?;
         self.count_left(entered.is_some());

@@ -52,7 +52,7 @@ impl Connection {
         self.node.block(shard, operation, &self.spin, deadline)
     }
 
-    /// One look at the link: nobody else may be looking.
+    /// One look at the link, if no other thread is looking.
     fn finish_without_waiting<O: Operation>(
         &self,
         shard: &mut Guard<'_>,

@@ -35,7 +35,8 @@ impl Connection {
         Ok(rest.received)
     }
 
-    /// The same for a call that leaves all bytes where they are, and looks again after this.
+    /// Waits for a call that leaves all bytes in the stream, until there are as many as it wants.
+    /// The call looks again afterwards.
     #[cold]
     pub(super) fn await_bytes(&self, begun: Begun) -> io::Result<()> {
         let least = begun.least;

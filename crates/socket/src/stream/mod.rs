@@ -73,7 +73,7 @@ impl TcpStream {
         })
     }
 
-    /// As [`TcpStream::connect`], but tries no longer than `timeout`.
+    /// Connects to an address through the node, and tries no longer than `timeout`.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl TcpStream {
         Self::connect_with(node, addr, &options)
     }
 
-    /// As [`TcpStream::connect`], with settings from the start.
+    /// Connects to an address through the node, with settings from the start.
     ///
     /// # Errors
     ///
@@ -222,9 +222,9 @@ impl TcpStream {
         })
     }
 
-    /// The descriptor that keeps the connection open: whoever has a copy can make a
-    /// stream of it, [`TcpStream::from_fd`]. It does not survive `exec` unless told so,
-    /// and nothing but that can be done with it: neither bytes nor readiness go through it.
+    /// The descriptor that keeps the connection open. A process that has a copy can make a stream
+    /// of it with [`TcpStream::from_fd`]. It has no other use: neither bytes nor readiness go
+    /// through it. It does not survive `exec` unless told so.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl TcpStream {
         self.connection.descriptor()
     }
 
-    /// The descriptor in place of the stream. The connection stays open as long as
-    /// somebody has the descriptor.
+    /// Turns the stream into its descriptor. The connection stays open as long as a process has the
+    /// descriptor.
     ///
     /// # Errors
     ///
@@ -243,11 +243,10 @@ impl TcpStream {
         self.descriptor()?.try_clone_to_owned()
     }
 
-    /// Has the engine carry the bytes between the connection and its descriptor from now on.
-    /// To whoever has the descriptor it is then a connected Unix socket, which any
-    /// program can use, whether it knows of the node or not: a child of this process, or what
-    /// this process becomes by `exec`. All handles of the stream, in all processes, have
-    /// nothing any more: their calls fail with EBADF.
+    /// Has the engine carry the bytes between the connection and its descriptor from now on. The
+    /// descriptor is then a connected Unix socket, which any program can use, whether it knows of
+    /// the node or not. Such a program is a child of this process, or what this process becomes by
+    /// `exec`. All handles of the stream, in all processes, lose it: their calls fail with EBADF.
     ///
     /// # Errors
     ///
@@ -256,10 +255,10 @@ impl TcpStream {
         self.connection.relay()
     }
 
-    /// Has the kernel send SIGURG when the peer announces urgent data: to whoever owns
-    /// (`F_SETOWN`) the first of two connected Unix sockets, since the kernel knows nothing of the
-    /// connection. To be called again when that is to be somebody else. Where the kernel's Unix
-    /// sockets have no urgent data (before Linux 5.15), nobody is signalled.
+    /// Has the kernel send SIGURG when the peer announces urgent data. It goes to the owner
+    /// (`F_SETOWN`) of the first of two connected Unix sockets, since the kernel knows nothing of
+    /// the connection. Call it again when the owner changes. Where the kernel's Unix sockets have
+    /// no urgent data (before Linux 5.15), no process is signalled.
     ///
     /// # Errors
     ///
@@ -277,7 +276,7 @@ impl TcpStream {
         self.connection.relayed()
     }
 
-    /// What all who have the connection share of it beside its stack.
+    /// The state of the connection beside its stack, which all processes that have it share.
     #[inline]
     pub fn description(&self) -> &Description {
         self.connection.description()

@@ -107,9 +107,9 @@ impl TcpStream {
     /// everything, that long at most, after which the node delivers the rest. No time at
     /// all: resets the connection.
     ///
-    /// Of several processes that have the connection, the last one to drop it waits, as with
-    /// the kernel's; and as there, nobody waits if the last one just ends, or is killed,
-    /// nor if it is a forked child that has made no call on the node.
+    /// Of several processes that have the connection, the last one to drop it waits, as with the
+    /// kernel's. No process waits if the last one just ends, or is killed, which the kernel does
+    /// likewise. Nor does a forked child wait that has made no call on the node.
     ///
     /// # Errors
     ///
@@ -280,11 +280,12 @@ impl TcpStream {
         self.out_of_band(buf, false)
     }
 
-    /// The same, and leaves it where it is (MSG_OOB and MSG_PEEK).
+    /// Reads the urgent byte and leaves it where it is (MSG_OOB and MSG_PEEK). Never waits.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// `InvalidInput` if there is none, or it stays in the stream ([`SocketOption::UrgentInline`]);
+    /// `WouldBlock` if it is announced and did not arrive yet.
     pub fn peek_out_of_band(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.out_of_band(buf, true)
     }

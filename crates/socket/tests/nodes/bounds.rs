@@ -38,7 +38,7 @@ fn as_many_polls_and_connections_as_there_may_be() {
         let polls = exhaust("polls", 1 << 14, || Poll::new(&node));
         echo_once(&node, peer);
         drop(polls);
-        // Nobody has this address: attempts that last.
+        // No host has this address, so attempts last.
         let [a, b, c, _] = world.address(0).octets();
         let nobody = ([a, b, c, 250], 7).into();
         let streams = exhaust("connections", 4096, || {
@@ -102,8 +102,8 @@ fn as_many_processes_as_there_may_be() {
     });
 }
 
-/// Wakers and registrations share their room with the threads that wait: who has none of
-/// it to be told by looks again and again instead.
+/// Wakers and registrations share their room with the threads that wait. A thread that gets no room
+/// looks again and again instead.
 #[test]
 fn as_many_wakers_and_registrations_as_there_may_be() {
     within(300, || {

@@ -184,7 +184,7 @@ fn a_listener_is_given_to_another_program() {
     program.finish();
 }
 
-/// A descriptor keeps a connection open that nobody has a stream of.
+/// A descriptor keeps a connection open that no process has a stream of.
 #[test]
 fn a_stream_becomes_a_descriptor_and_a_stream_again() {
     let world = world();

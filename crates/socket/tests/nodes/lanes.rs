@@ -236,7 +236,7 @@ fn who_waits_for_the_engine_is_told_when_it_does_not_drive_any_more() {
     });
 }
 
-/// The tests of what must not depend on who drives, once more under the engine.
+/// Runs the tests of behaviour that must not depend on the driver once more under the engine.
 #[test]
 fn all_this_is_so_under_the_engine() {
     again_under_the_engine(&[

@@ -1,5 +1,5 @@
-//! Streams that linger: whoever is the last to let go of one waits until everything is
-//! acknowledged, and nobody else does.
+//! Streams that linger: the last process to let go of one waits until everything is acknowledged.
+//! No other process does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -195,7 +195,8 @@ pub(crate) fn fill_and_wait() {
     wait();
 }
 
-/// As with the kernel's sockets: lingering is about who waits, not about what arrives.
+/// Lingering decides which process waits, as with the kernel's sockets. It does not decide what
+/// arrives.
 #[test]
 fn what_a_killed_program_wrote_is_delivered_however_short_it_would_have_lingered() {
     within(60, || {

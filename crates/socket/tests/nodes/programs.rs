@@ -16,7 +16,7 @@ use crate::support::{Random, World, attach, eventually, fabric, pattern, start_e
 /// Ways to write nonsense to all of a node's memory.
 pub(crate) const FULL_WAYS: u64 = 3;
 
-/// The same, and ways to write some here and there first.
+/// All ways to write nonsense, with those that write only here and there.
 pub(crate) const WAYS: u64 = FULL_WAYS + 4;
 
 /// A file in a fabric's directory that says where to connect to.

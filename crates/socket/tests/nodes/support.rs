@@ -28,13 +28,13 @@ pub(crate) struct World {
 /// copies of all descriptors until it is executed, and for an engine is one more that has them.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a program, unless somebody wants no copies just now.
+/// Starts a program, unless a test wants no copies just now.
 pub(crate) fn spawn(command: &mut Command) -> Child {
     let _copies = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     command.spawn().unwrap()
 }
 
-/// While this is held, nobody has copies of what an engine has.
+/// While this is held, no program has copies of what an engine has.
 pub(crate) fn without_copies() -> RwLockReadGuard<'static, ()> {
     STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -177,8 +177,8 @@ const SENT_TWICE: [&str; 3] = ["tcp_retransmits", "tcp_window_probes", "tcp_keep
 /// What may become of it: the peer has it already, or has forgotten the connection.
 const UNWANTED: [&str; 2] = ["tcp_out_of_window", "tcp_no_connection"];
 
-/// That the nodes of a world have dropped nothing: nothing gets lost between them, and
-/// nobody sends what is not wanted.
+/// Asserts that the nodes of a world have dropped nothing. No packet gets lost between them, and no
+/// peer sends what is not wanted.
 pub(crate) fn assert_nothing_dropped(path: &Path, nodes: &[&str]) {
     let mut sums = HashMap::<String, u64>::new();
     for node in nodes {

@@ -46,8 +46,8 @@ fn a_wait_ends_with_either() {
     });
 }
 
-/// One of them has the seat at the link; the others rest in another way. Each is woken by its
-/// own descriptor, and by its own sockets, again and again.
+/// Of many threads, one has the seat at the link; the others rest in another way. Each is woken by
+/// its own descriptor, and by its own sockets, again and again.
 #[test]
 fn many_wait_for_both_and_each_gets_its_own() {
     const THREADS: usize = 6;

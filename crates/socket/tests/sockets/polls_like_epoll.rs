@@ -352,7 +352,7 @@ fn data_are_no_news_for_who_waits_for_room() {
     });
 }
 
-/// Linux wakes whoever waits for the connection (`inet_shutdown`).
+/// Linux wakes every thread that waits for the connection (`inet_shutdown`).
 #[test]
 fn every_shutdown_is_told() {
     use Call::{Accept, Connect, Shutdown, Wait, Watch};
