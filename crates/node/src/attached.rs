@@ -43,7 +43,8 @@ pub(crate) struct Description {
 }
 
 /// The descriptors of one shard of an attachment, in this order. The node's bell for its
-/// connections with others, and those for who rests on descriptors, come before all of them.
+/// connections with others, and the bells of threads that rest on descriptors, come before all of
+/// them.
 pub(crate) struct Descriptors {
     pub(crate) region: OwnedFd,
     pub(crate) sleeper: Doorbell,
@@ -168,8 +169,8 @@ impl AttachedNode {
     ///
     /// # Errors
     ///
-    /// If there is no such node, it belongs to somebody else, or the system
-    /// refuses memory or descriptors: the error says what to do.
+    /// If there is no such node, it belongs to another user, or the system refuses memory or
+    /// descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
         AttachedNode::over(Connection::open(fabric, node)?)
     }
@@ -199,8 +200,8 @@ impl AttachedNode {
         })
     }
 
-    /// The same in a process that was forked. What its parent shares with nobody, this
-    /// process has copies of that nobody will ever bring into order.
+    /// Attaches again in a process that was forked. This process has copies of what its parent
+    /// shares with no other process. No process will ever bring those into order.
     #[cold]
     fn attach_anew(&self) -> Result<&Shards, Gone> {
         let part = match self.take_over() {
@@ -337,11 +338,11 @@ fn settle(
         handles.push(handle);
         direct = direct.or(found);
     }
-    // Without those who keep watch, who have the lookout themselves.
+    // Without the vigil of these leases, which refers to the lookout itself.
     let leases = handles
         .iter()
         .map(|handle| handle.lease.lease().with_holder(number));
-    // Nobody else has set them.
+    // No other code sets them, so this cannot fail.
     let _ = lookout.leases.set(leases.collect());
     wakes.set(
         handles
@@ -378,7 +379,7 @@ fn settle(
     Ok(Part { shards, estate })
 }
 
-/// The same in one of the shards.
+/// Settles an attachment in one of the node's shards.
 fn settle_in(
     ground: &Ground,
     number: u16,
@@ -419,7 +420,7 @@ fn settle_in(
         ));
         let wakes = Arc::clone(&lookout.wakes);
         let lease = pieces.lease.with_holder(number).with_vigil(Arc::new(move || {
-            // Whoever waits for the lease finds it closed.
+            // A thread that waits for the lease finds it closed.
             let _ = lookout.check();
         }));
         let link = NodeLink::Port(Box::new(port), tap);

@@ -25,8 +25,8 @@ use crate::holder::{Holder, HolderError, Pool};
 use crate::lookout::Lookout;
 use crate::wait::{Gone, Guard};
 
-/// How often a process looks whether the engine still lives, if it calls and never
-/// waits. The kernel tells those who wait.
+/// How often a process looks whether the engine still lives, if it calls and never waits. The
+/// kernel tells threads that wait.
 const PERIOD_NS: u64 = 100_000_000;
 
 /// When to ask an engine again that did not answer, since it may be stopped, and for peers
@@ -53,7 +53,7 @@ pub(crate) struct Membership {
     estate: Arc<Estate>,
 }
 
-/// The same as the way to one of the node's shards has it.
+/// The connection of an attached process, as the way to one of the node's shards has it.
 pub(crate) struct Attachment {
     membership: Arc<Membership>,
     /// Which of the node's shards it is about.
@@ -155,8 +155,7 @@ impl Attachment {
         asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 
-    /// Has the engine connect those who connect to the listener that a holder stands for to
-    /// one of the kernel's.
+    /// Has the engine forward peers that connect to a holder's listener to one of the kernel's.
     pub(crate) fn forward(
         &self,
         holder: &Holder,
@@ -190,7 +189,7 @@ impl Attachment {
         self.membership.lookout.check()
     }
 
-    /// The same, at most once a period.
+    /// Fails if the engine is gone, like [`Attachment::check`], but looks at most once a period.
     #[inline]
     pub(crate) fn check_at(&self, now: Instant) -> Result<(), Gone> {
         if now.0.saturating_sub(self.looked_at.load(Relaxed)) < PERIOD_NS {
@@ -200,7 +199,7 @@ impl Attachment {
         self.check()
     }
 
-    /// The same, for calls that do not know the time.
+    /// Fails if the engine is gone, for calls that do not know the time. Looks once in some calls.
     #[inline]
     pub(crate) fn count_call(&self) -> Result<(), Gone> {
         let calls = self.calls.load(Relaxed).wrapping_add(1);
@@ -304,7 +303,7 @@ struct Mapper {
 struct Turn<'a>(&'a Mapper);
 
 impl Mapper {
-    /// Waits until nobody maps peers. `None`: somebody does, and takes long.
+    /// Waits until no thread maps peers. Returns `None` if another thread does so and takes long.
     fn take(&self) -> Option<Turn<'_>> {
         let is_busy = self.is_busy.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.done.wait_timeout_while(is_busy, MAPPING, |is_busy| *is_busy);

@@ -89,7 +89,7 @@ impl NodeConfig {
         }
     }
 
-    /// A node of no fabric: its programs can reach one another and nobody else.
+    /// A node of no fabric: its programs can reach one another and no other node.
     pub fn alone(name: impl Into<String>) -> Self {
         let stack = Config::default();
         Self {
@@ -243,7 +243,7 @@ impl NodeConfig {
         self
     }
 
-    /// Who drives the stack; [`Placement::Adaptive`] by default.
+    /// The threads that drive the stack; [`Placement::Adaptive`] by default.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;

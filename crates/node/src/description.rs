@@ -28,7 +28,7 @@ const WORDS: usize = (FRONT + 1 + SETTINGS).next_multiple_of(8);
 
 /// The words before the notes.
 mod at {
-    /// Whether calls wait, and marks of whoever uses the socket.
+    /// Whether calls wait, and marks of the program that uses the socket.
     pub(super) const FLAGS: usize = 0;
     /// Nanoseconds that reading waits at most; 0: any time.
     pub(super) const READ_TIMEOUT: usize = 1;
@@ -60,7 +60,8 @@ const NONBLOCKING: u64 = 1;
 /// The flag of a socket of IPv6, whatever its connection's addresses are.
 const IPV6: u64 = 2;
 
-/// How often a thread looks again while another one changes the notes. One that was killed meanwhile keeps nobody.
+/// How often a thread looks again while another one changes the notes. After that it goes on, for
+/// the other one may have been killed.
 const PATIENCE: u32 = 1000;
 
 /// Those of a shard.
@@ -386,7 +387,7 @@ impl Description {
     }
 
     fn write_notes(&self, notes: &[u8]) {
-        // Whoever is killed in the middle leaves none.
+        // A thread that is killed in the middle leaves none.
         self.word(at::NOTED).store(0, Relaxed);
         std::sync::atomic::fence(Release);
         for (at, bytes) in notes.chunks(size_of::<u64>()).enumerate() {
@@ -559,7 +560,7 @@ mod tests {
         assert_eq!((seen.keepalive_probes(), seen.send_buffer()), (7, 9000));
     }
 
-    /// A thread that is killed in the middle of a change must keep nobody.
+    /// A thread that is killed in the middle of a change must not keep others waiting.
     #[test]
     fn notes_of_killed_writer_are_changed_by_the_next() {
         let all = shared();

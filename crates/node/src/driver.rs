@@ -147,7 +147,8 @@ impl Signals {
         self.words.word(PEERS).load(Acquire)
     }
 
-    /// A call begins to wait, and drives instead of whoever did. With the lease held.
+    /// A call begins to wait, and drives instead of the thread that did. The caller holds the
+    /// lease.
     #[inline]
     pub(crate) fn turn(&self) {
         let turns = self.words.word(TURNS);
@@ -204,7 +205,7 @@ enum Plan {
     Sit(Option<Instant>),
 }
 
-/// Who drove or slept at the link when the driver looked, and since when.
+/// The thread that drove or slept at the link when the driver looked, and since when.
 #[derive(Debug, Default)]
 struct Seen {
     pulse: Option<Pulse>,
@@ -287,7 +288,7 @@ impl Driver {
         self.leave()
     }
 
-    /// Drives if nobody else does.
+    /// Drives if no other thread does.
     fn plan(&self, seen: &mut Seen, vain: &mut u32) -> Result<Plan, Gone> {
         let mut shard = self.shard.lease.lock()?;
         shard.tick();
@@ -392,7 +393,7 @@ impl Driver {
         driven.map(drop)
     }
 
-    /// Whoever still rests drives from now on.
+    /// A thread that still rests drives from now on.
     fn leave(&self) -> Result<(), Gone> {
         let mut shard = self.shard.lease.lock()?;
         if shard.waiting.seats.mode() == Mode::Seated {
@@ -434,8 +435,8 @@ impl Operation for Always<'_> {
 }
 
 impl ShardHandle {
-    /// Delivers what was written and closed, for some time at most; what is left
-    /// then is reset. Nobody else uses the shard any more.
+    /// Delivers what was written and closed, for some time at most; what is left then is reset. No
+    /// other thread uses the shard any more.
     pub(crate) fn drain(&self, longest: Duration) -> Result<(), Gone> {
         let mut shard = self.lease.lock()?;
         let deadline = clock::now() + longest;
@@ -465,7 +466,7 @@ impl ShardHandle {
         self.bells.driver.ring();
     }
 
-    /// A thread waits that leaves it to the engine to drive, and nobody does.
+    /// A thread waits that leaves it to the engine to drive, and no thread drives.
     #[cold]
     pub(crate) fn call_driver(&self, shard: &mut Guard<'_>) {
         let seats = &shard.waiting.seats;

@@ -1,15 +1,14 @@
 //! What this process has its connections and listeners by.
 //!
-//! A connection of an attached process is held by a descriptor, one end of a pair of
-//! Unix sockets of which the node's engine has the other end: the engine closes the
-//! connection when no process has a copy of the descriptor any more, however that
-//! came about. The pairs are made by the engine, some at a time, and used again and
-//! again: a process that opens and closes connections that it shares with nobody
-//! asks the system for nothing.
+//! A connection of an attached process is held by a descriptor, one end of a pair of Unix sockets
+//! of which the node's engine has the other end. The engine closes the connection when no process
+//! has a copy of the descriptor any more, for whatever reason. The engine makes the pairs, some at
+//! a time, and they are used again and again. So a process that opens and closes connections that
+//! it does not share asks the system for nothing.
 //!
-//! Whether a descriptor is shared cannot be asked of the system. It may be if this
-//! process has forked since it got the descriptor, or has given it away; then
-//! nobody but the engine closes the connection.
+//! A process cannot ask the system whether a descriptor is shared. It may be if this process has
+//! forked since it got the descriptor, or has given it away; then only the engine closes the
+//! connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,7 +42,8 @@ struct Held {
     origin: Origin,
     /// A copy of the descriptor may be anywhere.
     given_away: AtomicBool,
-    /// The descriptor has what somebody has set of it, as an owner: it stands for nothing else any more.
+    /// The program has set something of the descriptor, such as an owner, so it is not used again
+    /// for another socket.
     is_marked: AtomicBool,
     /// The engine has taken a port from the kernel for what it stands for.
     has_port: bool,
@@ -128,8 +128,8 @@ impl Holder {
         }
     }
 
-    /// The descriptor. Whoever gets it may make copies, so that the connection or
-    /// listener is from now on closed by the engine, once nobody has one.
+    /// The descriptor. The caller may make copies, so from now on the engine closes the connection
+    /// or listener, once no process has one.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Holder {
         self.0.as_mut()?.socket.take()
     }
 
-    /// Ends [`Holder::lend`]. `shared`: another process may have copies that nobody saw.
+    /// Ends [`Holder::lend`]. `shared`: another process may have copies that no call reported.
     pub fn put_back(&mut self, socket: OwnedFd, shared: bool) {
         if let Some(held) = &mut self.0 {
             held.socket = Some(keep(socket));
@@ -154,15 +154,15 @@ impl Holder {
         }
     }
 
-    /// Somebody has set of the descriptor what whatever it stands for next would have as well: an owner,
-    /// flags, a mode. So it stands for nothing else.
+    /// Notes that the program has set an owner, flags or a mode of the descriptor. The next socket
+    /// that it stood for would have them as well, so it is not used again.
     pub fn mark(&self) {
         if let Some(held) = &self.0 {
             held.is_marked.store(true, Relaxed);
         }
     }
 
-    /// As [`Holder::descriptor`], for good: what it stands for stays open.
+    /// The descriptor, for good: what it stands for stays open.
     ///
     /// # Errors
     ///
@@ -314,21 +314,21 @@ impl Pool {
         })))
     }
 
-    /// Lets go of a holder that others may have. If nobody has, it comes back as this
+    /// Lets go of a holder that other processes may have. If none has, it comes back as this
     /// process's alone.
     pub(crate) fn inherit(&self, connection: &Mutex<Connection>, holder: Holder) -> Option<Holder> {
         let held = holder.0?;
         let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Before it is there: a fork in between makes a copy.
         let origin = Origin::now(self.process);
-        // An engine that does not answer, or has no descriptors left, closes what nobody has.
+        // An engine that does not answer, or has no descriptors left, closes what no process has.
         let (number, socket) = connection.inherit(held.socket?).ok()??;
         Some(Holder(Some(Held {
             number,
             socket: Some(socket),
             origin,
             given_away: AtomicBool::new(false),
-            // What others have set of it, nobody knows.
+            // It is not known what other processes have set of it.
             is_marked: AtomicBool::new(true),
             has_port: false,
             looks: AtomicU64::new(0),

@@ -1,13 +1,13 @@
 //! Signals that a thread has to see to before it waits on.
 //!
-//! A program's handlers run wherever its threads are, and most know nothing of a node. But
-//! whoever stands in for the kernel owes its programs that a signal ends a call that waits, as
-//! `signal(7)` says. It tells by a hook whether there is such a signal; a call that waits then
-//! ends as if its time had passed.
+//! A program's handlers run wherever its threads are, and most know nothing of a node. But a
+//! library that stands in for the kernel owes its programs that a signal ends a call that waits, as
+//! `signal(7)` says. It tells by a hook whether there is such a signal; a call that waits then ends
+//! as if its time had passed.
 //!
-//! Between the look at the hook and the sleep no signal may be lost. So who gives the hook sleeps
-//! for the node, too: it blocks all signals before it looks, and lets them through by the
-//! system call that sleeps.
+//! Between the look at the hook and the sleep no signal may be lost. So the library that gives the
+//! hook sleeps for the node, too: it blocks all signals before it looks, and lets them through by
+//! the system call that sleeps.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -16,8 +16,8 @@ use std::time::Duration;
 /// A descriptor, and what it is waited for, as for `poll(2)`.
 pub type Awaited<'a> = (BorrowedFd<'a>, u16);
 
-/// What is asked of whoever stands in for the kernel, by every thread of this process. Both
-/// may be called at any time.
+/// What every thread of this process asks the library that stands in for the kernel. Both may be
+/// called at any time.
 #[derive(Debug, Clone, Copy)]
 pub struct Hook {
     /// Whether something waits for this thread to leave the call that it is in. It calls

@@ -47,8 +47,8 @@ pub(crate) struct Pieces {
     pub(crate) direct: Option<direct::Pieces>,
 }
 
-/// Words between the pieces that nobody has a reason to write to, once the engine
-/// has: whoever writes nonsense all over the region changes them.
+/// Words between the pieces that no process has a reason to write to, once the engine has. A
+/// process that writes nonsense all over the region changes them.
 #[derive(Debug, Clone)]
 pub(crate) struct Marks {
     words: [Words; 2],

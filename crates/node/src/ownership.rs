@@ -1,5 +1,5 @@
-//! That a process has a connection, a listener or a poll of a shard. The shard knows
-//! it, so that what nobody has any more is closed, however the process ended.
+//! Notes in a shard that a process has a connection, a listener or a poll of it. So the shard
+//! closes what no process has any more, however the process ended.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -82,15 +82,15 @@ impl ShardHandle {
         holder.number().is_none_or(set)
     }
 
-    /// What all who have what a holder stands for share of it.
+    /// What all processes that have a holder's connection or listener share of it.
     #[inline]
     pub fn description(&self, holder: &Holder) -> Description {
         let shared = holder.number().and_then(|number| self.descriptions.of(number));
         shared.unwrap_or_else(Description::private)
     }
 
-    /// Whether nobody but this process has what a holder stands for. If so, it is to be
-    /// closed by this process, and by the engine otherwise.
+    /// Whether this process alone has what a holder stands for. If so, it is to be closed by this
+    /// process, and by the engine otherwise.
     #[inline]
     pub fn is_exclusive(&self, holder: &Holder) -> bool {
         let attachment = self.attachment.as_ref();
@@ -134,9 +134,9 @@ impl ShardHandle {
         Ok(number.and_then(|number| shard.waiting.holders.get(number)))
     }
 
-    /// Has the engine carry the bytes between a connection and its descriptor, which then is
-    /// a connected Unix socket to any program. Nobody has the connection by its former
-    /// name any more. To be called without the lease.
+    /// Has the engine carry the bytes between a connection and its descriptor, which then is a
+    /// connected Unix socket to any program. No process has the connection by its former name any
+    /// more. Call it without the lease.
     ///
     /// # Errors
     ///
@@ -168,8 +168,8 @@ impl ShardHandle {
     }
 
     /// Has the kernel signal the owner of a connection (SIGURG) when its peer announces urgent
-    /// data: whoever owns the first of two connected Unix sockets. To be called without the
-    /// lease; again, if the owner is another one.
+    /// data. The owner is that of the first of two connected Unix sockets. Call it without the
+    /// lease, and again if the owner changes.
     ///
     /// # Errors
     ///
@@ -196,7 +196,8 @@ impl ShardHandle {
             .or_else(|error| set_owned(false).and(Err(error)))
     }
 
-    /// Whoever has what a holder stands for is told on the node when it is ready, or waits for it there.
+    /// Notes that the program is told on the node when the holder's socket is ready, or waits for
+    /// it there.
     #[inline]
     pub fn attend(&self, shard: &mut Shard, holder: &Holder) {
         if let Some(number) = holder.number() {
@@ -207,8 +208,8 @@ impl ShardHandle {
         }
     }
 
-    /// Has the engine connect those who connect to the listener that a holder stands for to
-    /// one of the kernel's, and note in the table who they are: `which` of them.
+    /// Has the engine forward peers that connect to a holder's listener to one of the kernel's, and
+    /// note their addresses in the table. `which` says which peers.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! Who runs a node's stack: a choice that changes nothing but costs.
+//! Which threads run a node's stack: a choice that changes nothing but costs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Who drives a node's stack.
+/// Which threads drive a node's stack.
 ///
 /// ```
 /// use toehold_node::Placement;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The programs' threads while they are in a call on a socket of the node (of a node
-    /// with several shards, of the same shard), whichever that is; nobody at other times.
+    /// The programs' threads while they are in a call on a socket of the node (of a node with
+    /// several shards, of the same shard), whichever that is; no thread at other times.
     Inline,
     /// A thread of the engine process, always.
     Engine,

@@ -1,9 +1,9 @@
 //! Which processes have a limited share of processor time, by a cgroup's quota.
 //!
-//! The kernel takes all processors from such a process for the rest of a period, whatever it does at
-//! that moment. So it neither drives its node nor sleeps at the link for others, and takes a lease at
-//! the beginning of a turn ([`crate::wait`]). What limits the engine as well makes no difference: then
-//! there is nobody to leave the work to.
+//! The kernel takes all processors from such a process for the rest of a period, whatever it does
+//! at that moment. So it neither drives its node nor sleeps at the link for others, and takes a
+//! lease at the beginning of a turn ([`crate::wait`]). What limits the engine as well makes no
+//! difference: then there is no other process to leave the work to.
 
 use std::collections::BTreeSet;
 use std::fs;

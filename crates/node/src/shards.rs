@@ -236,8 +236,8 @@ impl Shards {
         }
     }
 
-    /// Ends this life of the node: nobody gets a lease any more, and all who wait find out. For a process
-    /// that has found the node's memory damaged.
+    /// Ends this life of the node: no thread gets a lease any more, and all that wait find out. For
+    /// a process that has found the node's memory damaged.
     #[cold]
     pub fn abandon(&self) {
         self.iter().for_each(|(_, handle)| handle.lease.lease().close());
@@ -245,8 +245,8 @@ impl Shards {
         rouse_all(&self.iter().map(wakes).collect::<Vec<_>>());
     }
 
-    /// Delivers what was written and closed in every shard, for some time at most. Nobody
-    /// else uses them any more.
+    /// Delivers what was written and closed in every shard, for some time at most. No other thread
+    /// uses them any more.
     pub(crate) fn drain(&self, longest: Duration) {
         std::thread::scope(|scope| {
             for handle in &self.others {

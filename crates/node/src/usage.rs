@@ -114,7 +114,7 @@ pub enum UsageError {
 pub struct Usage(Words<AtomicU64>);
 
 impl Usage {
-    /// Makes counters in memory that lasts as long as somebody uses it.
+    /// Makes counters in memory that lasts as long as a process uses it.
     ///
     /// # Errors
     ///

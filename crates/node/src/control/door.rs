@@ -1,15 +1,20 @@
 //! The door: how children of a node's processes get in.
 //!
-//! A child may have given up what lets it in at the socket in the fabric's directory: its
-//! user, its root, its view of `/proc`. It has its parent's memory and descriptors, though, so
-//! nothing is kept from it by refusing it. Every process that attaches gets a copy of one
-//! socket, of which the server has the other end: what comes in there are descriptors, each
-//! one end of a pair of sockets whose other end the sender has, and a client like any other.
-//! The kernel says of a pair who has made it, so such a client is known by its own process
-//! and user. What keeps a node is such a socket, too ([`Connection::keep`]): a program that was begun by
-//! `exec`, as another user or in another root, comes in by that. Nothing is ever answered at the door, so that all may use it at once. Who only waits
-//! until the engine has closed what nobody has any more, if there is such a thing, leaves a bell there:
-//! that takes no memory and no lock, so that a signal's handler can do it.
+//! A child may have given up what lets it in at the socket in the fabric's directory: its user, its
+//! root, its view of `/proc`. It has its parent's memory and descriptors, so refusing it would keep
+//! nothing from it.
+//!
+//! Every process that attaches gets a copy of one socket, of which the server has the other end.
+//! Through it come descriptors. Each is one end of a pair of sockets whose other end the sender has,
+//! and a client like any other. The kernel tells which process has made a pair, so such a client is
+//! known by its own process and user.
+//!
+//! The socket that keeps a node ([`Connection::keep`]) works in the same way. A program that was
+//! begun by `exec`, as another user or in another root, comes in by that.
+//!
+//! The server answers nothing at the door, so that all processes may use it at once. A process may
+//! only wait until the engine has closed what no process has any more. It leaves a bell there, which
+//! takes no memory and no lock, so that a signal's handler can do it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -28,7 +33,7 @@ use crate::why::Report;
 /// A packet of no bytes would look like an end.
 const KNOCK: &[u8] = b".";
 
-/// The same of whoever leaves a bell.
+/// What a process sends that leaves a bell. A packet of no bytes would look like an end.
 const BELL: &[u8] = b"!";
 
 /// What a report begins with.
@@ -89,7 +94,7 @@ pub fn enter(way_in: BorrowedFd<'_>, node: NodeName) -> Result<Connection, Contr
     }
 }
 
-/// Whether somebody is at the other end of what keeps a node.
+/// Whether a server is at the other end of what keeps a node.
 pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
     let mut state = [PollFd::from_borrowed_fd(way_in, PollFlags::OUT)];
     let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();
@@ -99,7 +104,7 @@ pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
             .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Whether nobody has the other end any more.
+/// Whether no process has the other end any more.
 pub(super) fn has_hung_up(inside: BorrowedFd<'_>) -> bool {
     let mut state = [PollFd::from_borrowed_fd(inside, PollFlags::RDHUP)];
     let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();
@@ -145,17 +150,17 @@ impl Door {
     }
 }
 
-/// Who is at the door.
+/// What has come to the door.
 #[derive(Debug)]
 pub(super) enum Visitor {
     Client(OwnedFd),
-    /// Wants to hear when what nobody has any more is closed.
+    /// Wants to hear when everything is closed that no process has any more.
     Listener(Doorbell),
     /// Tells of a program that is not on the node.
     Report(Report),
     /// Has sent nonsense.
     Nobody,
-    /// All who had the other end are gone.
+    /// All processes that had the other end are gone.
     Gone,
 }
 
@@ -184,7 +189,7 @@ impl Porch {
 ///
 /// # Errors
 ///
-/// `AGAIN` if nobody is there.
+/// `AGAIN` if no visitor is there.
 pub(super) fn next_visitor(inside: BorrowedFd<'_>) -> Result<Visitor, Errno> {
     let mut bytes = [0; Report::MAX_LEN];
     let (len, descriptors) = match packet::receive(inside, &mut bytes, RecvFlags::DONTWAIT)? {

@@ -102,7 +102,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// One that nobody has reached yet.
+    /// A server that no client has reached yet.
     pub fn new() -> Serving {
         let ((listener, _), (stop, other)) = (pair(), pair());
         let record = include_bytes!("fuzzing/record.json");

@@ -88,8 +88,9 @@ pub trait Host: Send + Sync + 'static {
     /// What the process is told instead.
     fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal>;
 
-    /// The holder that a descriptor is, as another descriptor of the same number, if this
-    /// was the last one: whoever gets it is the only one to have it. `None`: others have it.
+    /// The holder that a descriptor is, as another descriptor of the same number, if no other
+    /// process has one. The process that gets it is the only one to have it. Returns `None` if
+    /// other processes have it.
     ///
     /// # Errors
     ///
@@ -143,8 +144,8 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no connections"))
     }
 
-    /// Connects those who connect to the listener that a holder stands for to one of the
-    /// kernel's, and notes in a table of [`Callers`](crate::Callers) who they are. Both come along.
+    /// Forwards peers that connect to a holder's listener to one of the kernel's. Notes their
+    /// addresses in a table of [`Callers`](crate::Callers). Listener and table come along.
     ///
     /// # Errors
     ///
@@ -190,26 +191,26 @@ pub trait Host: Send + Sync + 'static {
     /// Everything that the node counts.
     fn counters(&self) -> Vec<Counter>;
 
-    /// Changes who runs the stack, while it runs.
+    /// Changes the threads that run the stack, while it runs.
     ///
     /// # Errors
     ///
-    /// What whoever asked is told instead.
+    /// What the client is told instead.
     fn set_placement(&self, placement: Placement) -> Result<(), Refusal>;
 
     /// Begins to record the node's frames into the file.
     ///
     /// # Errors
     ///
-    /// What whoever asked is told instead.
+    /// What the client is told instead.
     fn start_capture(&self, file: File, settings: CaptureRequest) -> Result<(), Refusal>;
 
     /// Ends the recording, if there is one. As long as the file is not complete, to be
     /// called again.
     fn stop_capture(&self) -> CaptureSummary;
 
-    /// Ends the recording of somebody who is gone. The file gets what was recorded, and
-    /// nobody waits for that but [`Host::stop`].
+    /// Ends the recording of a client that is gone. The file gets what was recorded, and only
+    /// [`Host::stop`] waits for that.
     fn leave_capture(&self);
 
     /// Begins another life of the node: a call has panicked, and what it left is not to be trusted.

@@ -1,4 +1,4 @@
-//! Who keeps a node that ends with its last user.
+//! The processes that keep a node that ends with its last user.
 //!
 //! A launcher gives the node one end of a pair of sockets: as long as any process has the other end,
 //! which the launcher's program and whatever that starts inherit, the node is used. It
@@ -75,7 +75,7 @@ pub(super) struct Keepers {
     lifetime: Lifetime,
     keepers: HashMap<u64, Keeper>,
     next_id: u64,
-    /// Until then nobody needs to have come.
+    /// Until then the node needs no user.
     grace: Option<Instant>,
 }
 
@@ -88,12 +88,12 @@ impl Keepers {
         }
     }
 
-    /// When the node ends if nobody has come.
+    /// When the node ends if no user has come.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.grace
     }
 
-    /// Somebody has come.
+    /// Notes that a user has come.
     pub(super) fn used(&mut self) {
         self.grace = None;
     }

@@ -38,8 +38,8 @@ pub const MAX_HOLDERS: u16 = 32;
 pub(super) enum Request {
     /// To be a process of the node, until it hangs up.
     Attach { version: u32, build: String },
-    /// The same, with all that the process which this one was forked from has of that life of
-    /// the node.
+    /// To be a process of the node, with all that the process which this one was forked from has of
+    /// that life of the node.
     TakeOver { life: u64 },
     /// The descriptors of a peer of one of the shards.
     Peer { shard: u8, slot: u16, generation: u16 },
@@ -72,11 +72,12 @@ pub(super) enum Request {
     /// To have the kernel signal the owner of a connection, that a holder stands for, when urgent
     /// data are announced: that of the first of the two Unix sockets that come along.
     Own { shard: u8, holder: u32 },
-    /// To connect those who connect to the listener that a holder stands for to the one of the
-    /// kernel's that comes along, and to write in the table that comes with it who they are.
+    /// To forward peers that connect to a holder's listener to the one of the kernel's that comes
+    /// along. The table that comes with it gets their addresses.
     Forward { holder: u32, which: Forwarded },
-    /// To last as long as the descriptor that comes along has another end, of a pair of Unix sockets, and to
-    /// let in those who come by it. `inode`: the other end's, by which it is known in `/proc`.
+    /// To last as long as the descriptor that comes along has another end, of a pair of Unix
+    /// sockets, and to let in clients that come by it. `inode` is the other end's, by which it is
+    /// known in `/proc`.
     Keep { inode: u64 },
     /// To last as long as the process that asks lives.
     KeepForLife,
@@ -88,7 +89,7 @@ pub(super) enum Request {
     Sockets,
     /// What it counts.
     Counters,
-    /// Who is to run the stack.
+    /// Which threads are to run the stack.
     SetPlacement { placement: Placement },
     /// To record frames in the file that comes along, until it says stop or hangs up.
     StartCapture { settings: CaptureRequest },

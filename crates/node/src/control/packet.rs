@@ -34,8 +34,8 @@ pub(super) enum Packet {
     Oversized,
     /// So many bytes, and descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// The same, but this process has no room for more descriptors: some are missing,
-    /// at the end.
+    /// So many bytes, and descriptors of which the last ones are missing, since this process has no
+    /// room for more.
     Cut(usize, Vec<OwnedFd>),
 }
 

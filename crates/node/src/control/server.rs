@@ -32,7 +32,7 @@ const MAX_EVENTS: usize = 64;
 /// Requests of one client that are answered before others have their turn.
 const TURN: usize = 8;
 
-/// How long nobody is let in after the system had no descriptor left.
+/// How long the server admits no client after the system had no descriptor left.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Panics that a server survives. After more of them its thread ends, and with it the node.
@@ -42,14 +42,14 @@ pub(super) const MAX_PANICS: u32 = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Listener,
-    /// Somebody is at the door.
+    /// A client is at the door.
     Door,
     /// The server is to end.
     Stop,
     Session(u64),
     /// The process of a session.
     Process(u64),
-    /// Who keeps the node.
+    /// A process that keeps the node.
     Keeper(u64),
     /// What the host sees to.
     Host,
@@ -98,16 +98,16 @@ pub(crate) struct Server {
     listener: OwnedFd,
     pub(super) porch: Porch,
     _stop: OwnedFd,
-    /// By numbers that are never used again, so that a late event finds nobody.
+    /// By numbers that are never used again, so that a late event finds no session.
     pub(super) sessions: HashMap<u64, Session>,
     pub(super) keepers: Keepers,
     /// Programs that are not on the node.
     pub(super) records: Records,
     access: Access,
-    /// For those who cannot look themselves.
+    /// For clients that cannot look themselves.
     pub(super) fabric: Option<Fabric>,
     next_id: u64,
-    /// Nobody is let in until then.
+    /// No client is let in until then.
     paused: Option<Instant>,
     pub(super) stopping: bool,
     panics: u32,
@@ -157,7 +157,7 @@ impl Server {
         })
     }
 
-    /// The same, with another lifetime of the node.
+    /// Sets the lifetime of the node.
     pub(crate) fn lifetime(mut self, lifetime: Lifetime) -> Server {
         self.keepers = Keepers::new(lifetime, self.limits.grace);
         self
@@ -182,14 +182,14 @@ impl Server {
         Ok(self)
     }
 
-    /// The same of a node at a place: whom it lets in, and what fabric it is in.
+    /// Sets the node's place: the users that it lets in, and its fabric.
     pub(crate) fn at(mut self, place: &Place) -> Server {
         self.access = place.access().clone();
         self.fabric = place.fabric().try_clone().ok();
         self
     }
 
-    /// The same, with other limits.
+    /// Sets the limits of sessions.
     #[cfg(test)]
     pub(super) fn limits(mut self, limits: Limits) -> Server {
         self.limits = limits;
@@ -283,7 +283,7 @@ impl Server {
         }
     }
 
-    /// Whether the node is to end since nobody uses it any more.
+    /// Whether the node is to end since no process uses it any more.
     fn is_unused(&self) -> bool {
         let attached = |session: &Session| session.process.is_some();
         self.keepers.are_gone() && !self.sessions.values().any(attached)
@@ -307,7 +307,8 @@ impl Server {
         }
     }
 
-    /// Sees to those who have come to the door. One who cannot be let in finds its socket closed.
+    /// Sees to clients that have come to the door. A client that cannot be let in finds its socket
+    /// closed.
     fn meet_at_door(&mut self) {
         for _ in 0..TURN {
             match next_visitor(self.porch.inside.as_fd()) {
@@ -327,7 +328,8 @@ impl Server {
         }
     }
 
-    /// Sees to those who have come by what keeps the node, or finds that nobody has that any more.
+    /// Sees to clients that have come by what keeps the node, or finds that no process has that any
+    /// more.
     fn meet_keeper(&mut self, id: u64) {
         for _ in 0..TURN {
             let Some(door) = self.keepers.door(id) else {

@@ -23,8 +23,8 @@ pub(crate) struct Limits {
     pub(crate) slow: Duration,
     /// How long a client that has not attached may say nothing.
     pub(crate) idle: Duration,
-    /// How long a node that ends with its last user waits for the first one: longer than
-    /// whoever starts it waits for its beginning.
+    /// How long a node that ends with its last user waits for the first one. It is longer than the
+    /// program that starts the node waits for its beginning.
     pub(crate) grace: Duration,
 }
 

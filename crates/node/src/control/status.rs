@@ -16,7 +16,7 @@ use crate::why::Unaccelerated;
 /// A node at one moment. Rates come from two of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Who the node is.
+    /// The node's record: its name and addresses.
     pub node: NodeRecord,
     /// Processor time the engine process has used.
     #[serde(rename = "cpu_time_ns", with = "nanoseconds")]
@@ -55,7 +55,7 @@ pub struct ProcessStatus {
 /// A node's stack at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackStatus {
-    /// Who runs it.
+    /// Which threads run it.
     pub placement: Placement,
     /// Its independent parts.
     pub shards: u16,
@@ -132,14 +132,14 @@ pub struct KernelStatus {
 pub enum DeviceState {
     /// It carries frames.
     Up,
-    /// Somebody has set it down.
+    /// A program has set it down.
     Down,
-    /// It is up, but somebody has taken its carrier away.
+    /// It is up, but a program has taken its carrier away.
     #[serde(rename = "no carrier")]
     NoCarrier,
-    /// Somebody has given it another hardware address than the one that others know.
+    /// A program has given it another hardware address than the one that peers know.
     Readdressed,
-    /// Somebody has deleted it, or moved it to another network namespace.
+    /// A program has deleted it, or moved it to another network namespace.
     Gone,
 }
 
@@ -292,7 +292,7 @@ pub struct SocketStatus {
     pub remote: Option<SocketAddr>,
     /// The process that owns it, by its number in the node.
     pub process: Option<u16>,
-    /// The same, by the system's number; the server fills it in.
+    /// The process that owns it, by the system's number; the server fills it in.
     pub pid: Option<u32>,
     /// The user of that process; the server fills it in.
     #[serde(default)]

@@ -250,7 +250,7 @@ impl Published {
         Some(ListenerId { number, generation })
     }
 
-    /// As [`listener_of`](Published::listener_of), by the word that calls without the lease read.
+    /// The listener that a source is for peers, by the word that calls without the lease read.
     pub(crate) fn known(&self, id: toehold_stack::ListenerId) -> Option<ListenerId> {
         self.words.get(id)
     }

@@ -1,5 +1,5 @@
-//! The engine process: it has the node's place in its fabric, its memory and its
-//! descriptors, and serves whoever attaches.
+//! The engine process: it has the node's place in its fabric, its memory and its descriptors, and
+//! serves processes that attach.
 //!
 //! [`Launch`] starts one, [`main`] is one, and an [`Engine`] is what either has
 //! at its heart: a [`Host`] that is served at a [`Place`] by a control thread.
@@ -58,7 +58,7 @@ pub enum StartError {
     /// There is no place for the node in the fabric.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// Somebody beyond the fabric has an address.
+    /// A host beyond the fabric has an address.
     #[error(transparent)]
     Taken(#[from] AddressTaken),
     /// The node itself could not be made.
@@ -93,7 +93,8 @@ impl Engine {
         Self::start_as(Role::Node, seat, host)
     }
 
-    /// The same for a member of the fabric that may be no node.
+    /// Takes the place in the fabric of a member that may be no node, makes its host, and serves
+    /// it.
     ///
     /// # Errors
     ///
@@ -167,7 +168,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until somebody asks for the node's end, and ends it.
+    /// Waits until a client asks for the node's end, and ends it.
     pub fn run(mut self) {
         self.join();
     }

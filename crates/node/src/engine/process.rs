@@ -28,7 +28,8 @@ pub fn main(
     main_with(Role::Node, kept, seat, host)
 }
 
-/// The same for a member of the fabric that may be no node.
+/// What the engine process of a member does that may be no node: starts it, reports on its standard
+/// output, and serves until it is asked to end or gets SIGTERM or SIGINT.
 pub fn main_as(
     role: Role,
     seat: impl FnOnce() -> Result<Seat, HostError>,
@@ -43,8 +44,8 @@ fn main_with(
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> ExitCode {
-    // Neither the terminal's signals nor its end concern the node. It fails if
-    // somebody has seen to that already.
+    // Neither the terminal's signals nor its end concern the node. It fails if the program that
+    // started this one has seen to that already.
     let _ = setsid();
     raise_descriptor_limit();
     match start(role, kept, seat, host) {

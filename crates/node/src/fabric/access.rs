@@ -1,5 +1,5 @@
-//! Who may do what with a node: its own user and root everything, others what its settings and its fabric's
-//! directory give them.
+//! What each user may do with a node: its own user and root everything, others what its settings
+//! and its fabric's directory give them.
 
 use std::fmt::{self, Display};
 use std::os::fd::BorrowedFd;
@@ -61,7 +61,7 @@ impl Rights {
     }
 }
 
-/// Whom a node lets in.
+/// The users that a node lets in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// Users whose programs may attach.
@@ -85,8 +85,8 @@ impl Access {
         }
     }
 
-    /// Whether users beside the node's own may connect to its control socket whom the fabric's directory
-    /// does not let in.
+    /// Whether users may connect to its control socket that are not the node's own and that the
+    /// fabric's directory does not let in.
     pub(super) fn lets_others_in(&self) -> bool {
         !self.users.0.is_empty() || !self.groups.0.is_empty() || self.admins.is_some()
     }
@@ -104,7 +104,7 @@ impl Access {
 
     /// What a client that is not of the node's own user may ask.
     fn rights(&self, client: &PeerCredentials) -> Rights {
-        // Users whom the user namespace does not know have one number together.
+        // Users that the user namespace does not know have one number together.
         let is_named = credentials::is_named(client.uid);
         if is_named && client.uid == 0 {
             return Rights::ALL;

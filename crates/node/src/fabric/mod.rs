@@ -1,15 +1,15 @@
 //! Fabrics: directories in which nodes find one another.
 //!
-//! A node has three files in its fabric's directory, and removes them when it
-//! leaves: `NAME.sock`, where peers shake hands ([`toehold_link::mq`]), `NAME.ctl`,
-//! where its own processes and people's commands reach it ([`crate::control`]),
-//! and `NAME.json`, its [`NodeRecord`]; one with a TAP device has `NAME.tap`, which
-//! says what of it the kernel keeps. Of a node that was killed, they stay until
-//! somebody [sweeps](Fabric::sweep): a control socket that refuses is a dead node's.
+//! A node has three files in its fabric's directory, and removes them when it leaves. At
+//! `NAME.sock` peers shake hands ([`toehold_link::mq`]). At `NAME.ctl` its own processes and
+//! people's commands reach it ([`crate::control`]). `NAME.json` is its [`NodeRecord`]. A node with
+//! a TAP device also has `NAME.tap`, which says what of it the kernel keeps. The files of a node
+//! that was killed stay until a process [sweeps](Fabric::sweep) them: a control socket that refuses
+//! is a dead node's.
 //!
-//! Who may join a fabric is said by its directory's owner, group and mode, and by nothing else: those
-//! who may write to it. The sockets in it get their group and mode from it, whatever the umask.
-//! What others have written into it is read with bounds, and passed over if it is nonsense.
+//! The owner, group and mode of a fabric's directory alone say which users may join: those that may
+//! write to it. The sockets in it get their group and mode from it, whatever the umask. What others
+//! have written into it is read with bounds, and passed over if it is nonsense.
 
 mod access;
 #[cfg(fuzzing)]
@@ -90,7 +90,7 @@ pub enum FabricError {
     /// There is no such fabric.
     #[error("there is no fabric {0}; `toehold up` makes one when it starts its first node")]
     Missing(String),
-    /// Somebody else could change what is in the directory.
+    /// Another user could change what is in the directory.
     #[error(
         "{path} is not this user's alone: {why}; remove it, name another directory in {}, or, of a fabric that \
          users share, give its directory itself (--fabric {path}/)",
@@ -113,7 +113,7 @@ pub enum FabricError {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody holds the directory's lock for too long.
+    /// A process holds the directory's lock for too long.
     #[error("{0} stays locked by another process")]
     Locked(PathBuf),
 }
@@ -233,7 +233,7 @@ impl Fabric {
         self.names().iter().filter_map(living).collect()
     }
 
-    /// What the fabric's files say, whether those nodes run or not: nobody is asked.
+    /// What the fabric's files say, whether those nodes run or not: no node is asked.
     pub(crate) fn records(&self) -> Vec<NodeRecord> {
         self.names().iter().filter_map(|name| self.record(name)).collect()
     }
@@ -282,8 +282,8 @@ impl Fabric {
         })
     }
 
-    /// The addresses of the node of this name, if it runs and has any: none for a text that
-    /// is no name, too. Takes no lock, waits for nobody, and does not attach.
+    /// The addresses of the node of this name, if it runs and has any; none for a text that is no
+    /// name. Takes no lock, waits for no node, and does not attach.
     ///
     /// ```
     /// use toehold_node::fabric::Fabric;
@@ -319,8 +319,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Removes the directory of a fabric that has a name, if nothing is in it any more.
-    /// Whoever is about to make something in it makes it anew.
+    /// Removes the directory of a fabric that has a name, if nothing is in it any more. A process
+    /// that is about to make something in it makes it anew.
     ///
     /// # Errors
     ///
@@ -360,8 +360,8 @@ impl Fabric {
         }
     }
 
-    /// Under the lock nobody is between making a socket and listening at it, so
-    /// one that refuses is dead. What belongs to others stays if it cannot be removed.
+    /// Under the lock no process is between making a socket and listening at it, so one that
+    /// refuses is dead. What belongs to others stays if it cannot be removed.
     fn sweep_locked(&self) {
         for unfinished in self.unfinished() {
             let _ = rustix::fs::unlinkat(&self.handle, unfinished, AtFlags::empty());
@@ -423,7 +423,7 @@ impl Fabric {
         known && !self.refuses(&file(name, CONTROL))
     }
 
-    /// Whether a socket exists and nobody listens at it.
+    /// Whether a socket exists and no process listens at it.
     fn refuses(&self, socket: &str) -> bool {
         let nobody = matches!(self.dial_file(socket), Err(Errno::CONNREFUSED));
         // Anything else that has the name refuses as well.

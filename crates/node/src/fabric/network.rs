@@ -38,7 +38,7 @@ pub enum AssignError {
     Exhausted(IpNet),
 }
 
-/// Who has a name and addresses already.
+/// A member that has a name and addresses already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) identity: Identity,

@@ -140,8 +140,8 @@ impl Fabric {
         self.take_as(Role::Node, name, settings, networks, &[])
     }
 
-    /// The same for a member that may be no node, and is to have no name and no address that
-    /// somebody `beyond` the fabric's uplinks has.
+    /// Takes a place for a member that may be no node. It is to have no name and no address that a
+    /// host `beyond` the fabric's uplinks has.
     ///
     /// # Errors
     ///
@@ -235,12 +235,13 @@ impl Fabric {
         Ok(wanted)
     }
 
-    /// A socket that listens under the node's name. Those can connect who may join the fabric, and those whom
-    /// the node's settings let in: the server looks who they are.
+    /// A socket that listens under the node's name. Users that may join the fabric can connect, and
+    /// users that the node's settings let in: the server checks them.
     fn listen(&self, name: &NodeName, directory: SocketAccess, access: &Access) -> Result<OwnedFd, Errno> {
         let socket = socket(SocketFlags::NONBLOCK)?;
         net::bind(&socket, &self.address(name, CONTROL)?)?;
-        // Those of them who cannot search the directory have no way to the socket.
+        // Users that the settings let in and that cannot search the directory have no way to the
+        // socket.
         let is_searched = self.is_open_to_search();
         let directory = match access.lets_others_in() && is_searched {
             true => SocketAccess {
@@ -278,7 +279,7 @@ impl Fabric {
 }
 
 impl Place {
-    /// Whom the node lets in.
+    /// The users that the node lets in.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
@@ -311,8 +312,8 @@ impl Place {
         })
     }
 
-    /// Takes the record away: the node is on its way out, and nobody is to be
-    /// led to it any more. Its name stays taken.
+    /// Takes the record away: the node is on its way out, and no process is to be led to it any
+    /// more. Its name stays taken.
     pub fn withdraw(&mut self) {
         let record = file(&self.record.name, RECORD);
         let (gone, kept) = std::mem::take(&mut self.files)
@@ -347,7 +348,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let files = std::mem::take(&mut self.files);
         self.remove(files);
-        // Who has it locked for long removes it, or the next one does.
+        // A process that has it locked for long removes it, or the next one does.
         let _ = self.fabric.remove_if_empty();
     }
 }

@@ -115,7 +115,7 @@ impl NodeRecord {
         addresses.filter(|address: &IpAddr| !address.is_unspecified())
     }
 
-    /// Reads a record and who wrote it; `None` if the file is none.
+    /// Reads a record and the user that wrote it; `None` if the file is none.
     pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Option<(NodeRecord, u32)> {
         let (bytes, owner) = read(directory, name).ok()?;
         Some((NodeRecord::parse(&bytes)?, owner))
@@ -156,7 +156,7 @@ pub(super) fn write(directory: BorrowedFd<'_>, name: &str, value: &impl Serializ
     let new = format!("{NEW}{:016x}", u64::from_ne_bytes(random));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)?;
-    // Others of the fabric read it, whatever the umask; the directory says who they are.
+    // Others of the fabric read it, whatever the umask; the directory says which users those are.
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
     let written = write_all(&file, &bytes)
         .and_then(|()| rustix::fs::fchmod(&file, mode))

@@ -1,6 +1,6 @@
-//! A fabric that can be opened whatever becomes of the file system that its path leads through, while
-//! no directory is open: programs look whether they have one before they lay down their rights
-//! (Chromium's sandbox), since who has one gets out of any other root by it.
+//! A fabric that can be opened whatever becomes of the file system that its path leads through,
+//! while no directory is open. Programs look whether they have a directory open before they lay
+//! down their rights (Chromium's sandbox), since it would get them out of any other root.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

@@ -53,7 +53,7 @@ pub enum KernelError {
          namespace (`sysctl -w net.ipv4.ip_local_port_range='32768 49151'`)"
     )]
     Ports(u16),
-    /// Nobody could clean up after a killed engine.
+    /// No process could clean up after a killed engine.
     #[error("cannot note the device in the fabric: {0}")]
     Note(#[from] TakeError),
     /// There are no descriptors left.
@@ -64,7 +64,7 @@ pub enum KernelError {
 /// A node's device. Dropping it removes what was made.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Of each queue a descriptor, kept for those who attach.
+    /// Of each queue a descriptor, kept for processes that attach.
     queues: Vec<OwnedFd>,
     description: Description,
     /// In its namespace, whatever becomes of the namespace's name.
@@ -76,7 +76,7 @@ pub(crate) struct Device {
     made: Made,
 }
 
-/// A device, for whoever has descriptors of its queues.
+/// A device, for a process that has descriptors of its queues.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
     /// As it was made.
@@ -227,7 +227,7 @@ impl Device {
         self.interface.status()
     }
 
-    /// Removes it now, whoever still has a descriptor of it.
+    /// Removes it now, whichever process still has a descriptor of it.
     pub(crate) fn remove(&self) {
         self.interface.remove();
         self.made.clean();
@@ -235,7 +235,7 @@ impl Device {
 }
 
 impl Made {
-    /// Writes down what there is, for whoever cleans up if this process cannot.
+    /// Writes down what there is, for the process that cleans up if this one cannot.
     fn note(&mut self, place: &Place) -> Result<(), TakeError> {
         self.file = Some(place.write(SUFFIX, &self.leftovers)?);
         Ok(())
@@ -298,8 +298,8 @@ fn allow_ipv6(namespace: &Namespace, name: &InterfaceName) -> Result<bool, Names
     })
 }
 
-/// The ports above those that the kernel chooses from. In a namespace of the node's own the
-/// kernel has fewer; in somebody else's it has what it had.
+/// The ports above those that the kernel chooses from. In a namespace of the node's own the kernel
+/// has fewer; in another one it has what it had.
 fn node_ports(namespace: &Namespace, is_new: bool) -> Result<RangeInclusive<u16>, KernelError> {
     let last = namespace.run(|| {
         if is_new {

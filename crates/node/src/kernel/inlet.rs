@@ -147,7 +147,7 @@ impl Carrier {
         }
     }
 
-    /// Whom it is in vain to wait for.
+    /// Notes destinations for which it is in vain to wait.
     fn remember(&mut self, destination: [u8; 6], sent: Result<(), TransmitError>) {
         if sent != Err(TransmitError::Full) {
             self.stuck.remove(&destination);

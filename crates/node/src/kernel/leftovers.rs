@@ -1,8 +1,8 @@
-//! What a killed engine leaves with the kernel: a file in the fabric says what, and whoever
-//! sweeps the fabric removes it.
+//! What a killed engine leaves with the kernel: a file in the fabric says what, and the process
+//! that sweeps the fabric removes it.
 //!
-//! The kernel removes a TAP device with its last descriptor, but a program may still have
-//! one; and the name of a namespace stays until somebody takes it away.
+//! The kernel removes a TAP device with its last descriptor, but a program may still have one. The
+//! name of a namespace stays until a process takes it away.
 
 use std::os::fd::BorrowedFd;
 
@@ -30,8 +30,8 @@ pub(crate) struct Leftovers {
     pub(crate) made: Option<NamespaceId>,
 }
 
-/// Removes what the file of a dead node tells of. True: the file can be removed as well.
-/// Somebody else's is left to its owner: it could name what only this user may remove.
+/// Removes what the file of a dead node tells of. Returns `true` if the file can be removed as
+/// well. Another user's file is left to its owner: it could name what only this user may remove.
 pub(crate) fn sweep(directory: BorrowedFd<'_>, file: &str) -> bool {
     let Ok((bytes, owner)) = read_file(directory, file) else {
         return false;

@@ -1,4 +1,4 @@
-//! Frames to the kernel, handed over by whoever drives.
+//! Frames to the kernel, handed over by the thread that drives.
 //!
 //! The kernel answers a flow over the queue that the flow came from. So all frames of one
 //! take the same queue, whichever process hands them over, and flows are shared out.
@@ -33,7 +33,7 @@ impl Outlet {
             ..description.clone()
         };
         let steering = Steering {
-            // Whoever makes all flows meet in one queue has what a single queue gives.
+            // A peer that makes all flows meet in one queue has what a single queue gives.
             count: queues.len() as u8,
             ..Steering::SOLE
         };

@@ -1,7 +1,7 @@
-//! A network of the node's own: a namespace that nobody has to name, make or remove.
+//! A network of the node's own: a namespace that no command has to name, make or remove.
 //!
-//! The engine process moves into it before it does anything else, and those who run on the
-//! node follow it. It ends with the last process in it, however that ends.
+//! The engine process moves into it before it does anything else, and programs that run on the node
+//! follow it. It ends with the last process in it, however that ends.
 
 use rustix::process::{getegid, geteuid};
 use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceError, enter_new};

@@ -1,10 +1,10 @@
 //! Ports that the kernel leaves to the listeners of the node, as long as these have them.
 //!
-//! For each address and port at which a program of the node listens, the engine has a socket
-//! of the kernel's bound there: the kernel then gives the port to nobody else, and refuses
-//! it if somebody else has it. Nothing listens on it, so that the kernel's own programs,
-//! which do not reach the node, are refused at once. These sockets are closed with what the
-//! listener is held by, and vanish with the engine.
+//! For each address and port at which a program of the node listens, the engine has a socket of the
+//! kernel's bound there. The kernel then gives the port to no other program, and refuses it if
+//! another one has it. Nothing listens on it, so that the kernel's own programs, which do not reach
+//! the node, are refused at once. These sockets are closed with what the listener is held by, and
+//! vanish with the engine.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -148,8 +148,8 @@ pub(super) fn bind_here(at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno>
         SocketAddr::V4(_) => sockopt::set_ip_freebind(&socket, true)?,
         SocketAddr::V6(_) => sockopt::set_ipv6_freebind(&socket, true)?,
     }
-    // What is left of connections of a listener that is closed is in nobody's way, as with
-    // any listener; but nobody else shall share the port, whatever it allows itself.
+    // Connections that are left of a closed listener do not keep the port, as with any listener.
+    // But no other program shall share the port, whatever options it sets.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &at)?;
     sockopt::set_socket_reuseaddr(&socket, false)?;

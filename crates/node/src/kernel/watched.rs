@@ -1,4 +1,4 @@
-//! An interface that was made, and how it is now, whatever somebody has done to it.
+//! An interface that was made, and how it is now, whatever other programs have done to it.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl Watched {
     pub(crate) fn status(&self) -> KernelStatus {
         let mut interface = self.interface();
         let state = interface.as_mut().and_then(|interface| interface.state().ok());
-        // Whoever renamed it looks for it under its new name.
+        // A user that renamed it looks for it under its new name.
         let name = interface.as_ref().map_or(self.name.as_str(), Interface::name);
         KernelStatus {
             device: name.to_owned(),
@@ -69,10 +69,10 @@ impl Watched {
         }
     }
 
-    /// Removes it now, whoever still has a descriptor of it.
+    /// Removes it now, whichever process still has a descriptor of it.
     pub(crate) fn remove(&self) {
         if let Some(interface) = self.interface().take() {
-            // Somebody may have deleted it before.
+            // Another program may have deleted it before.
             let _ = interface.delete();
         }
     }

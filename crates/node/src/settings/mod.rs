@@ -117,7 +117,7 @@ impl NodeSettings {
     }
 }
 
-/// The table for people who read documentation: Markdown.
+/// The table for the documentation's readers: Markdown.
 pub fn document() -> String {
     let mut text =
         String::from("| setting | variable | values | default | what |\n| --- | --- | --- | --- | --- |\n");

@@ -1,9 +1,8 @@
 //! Which connection or listener a holder stands for.
 //!
-//! A *holder* is a pair of connected Unix sockets: programs have one end as the
-//! descriptor of a connection or listener, the engine has the other end and sees
-//! when nobody has the first one any more. The engine gives out their numbers,
-//! which are the indices of this table.
+//! A *holder* is a pair of connected Unix sockets: programs have one end as the descriptor of a
+//! connection or listener, the engine has the other end and sees when no process has the first one
+//! any more. The engine gives out their numbers, which are the indices of this table.
 
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
@@ -25,7 +24,7 @@ struct Record {
     relayed: u32,
 }
 
-/// So that nobody looks at memory that was never used, which would take it.
+/// Bounds the looks, so that no thread looks at memory that was never used, which would take it.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Head {
@@ -81,7 +80,8 @@ impl Holders {
         record.process = process;
         record.attended = 0;
         head.forget(record);
-        // Who is killed leaves a record that is whole, or that stands for what it did before.
+        // A process that is killed leaves a record that is whole, or that stands for what it did
+        // before.
         compiler_fence(Release);
         record.source = source.word();
         true
@@ -147,7 +147,7 @@ impl Holders {
         (head.used, head.relayed) = (random() as u32, random() as u32);
     }
 
-    /// After somebody died in the middle of a change: counts anew.
+    /// Counts anew after a process died in the middle of a change.
     pub(super) fn mend(&mut self) {
         let Holders { head, records } = self;
         let head = &mut head[0];
@@ -187,7 +187,8 @@ impl Holders {
         self.held().map(|(_, source, process)| (source, process))
     }
 
-    /// The same, with the numbers of the holders.
+    /// The connections and listeners that holders stand for: the holder's number, the source and
+    /// its process.
     pub(crate) fn held(&self) -> impl Iterator<Item = (u32, Event, u16)> {
         let touched = self.records.iter().take(self.head[0].touched as usize);
         let used = (0..).zip(touched).filter(|(_, record)| record.source != 0);

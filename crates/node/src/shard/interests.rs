@@ -1,5 +1,5 @@
-//! Who wants to know when a connection or listener changes: threads that wait
-//! in a call on it, and polls it is registered with.
+//! The threads that wait in a call on a connection or listener for a change of it, and the polls it
+//! is registered with.
 //!
 //! A hash of lists in shared memory. A *key* is what is waited for: the word of
 //! a connection or listener ([`Event::word`]), or of a poll. What is found here
@@ -119,12 +119,12 @@ impl Entry {
         }
     }
 
-    /// The same under another name than 0.
+    /// This entry under another name than 0.
     pub(crate) fn named(self, name: u32) -> Entry {
         Entry { name, ..self }
     }
 
-    /// The same of a source that is in several shards.
+    /// This entry as that of a source that is in several shards.
     pub(crate) fn in_group(self, group: u16) -> Entry {
         Entry { group, ..self }
     }
@@ -241,8 +241,8 @@ impl Interests {
         }
     }
 
-    /// After somebody died in the middle of a change: keeps those entries that `keep` says, and
-    /// makes the lists anew. Polls' lists are the polls' affair.
+    /// Mends the entries after a process died in the middle of a change: keeps those that `keep`
+    /// says, and makes the lists anew. The polls mend their own lists.
     pub(super) fn mend(&mut self, keep: impl Fn(&Entry) -> bool) {
         self.entries.mend(|_, entry| keep(entry));
         self.buckets.fill(0);
@@ -329,7 +329,7 @@ impl Interests {
         })
     }
 
-    /// The keys are this node's own numbers: nobody outside can choose them to collide.
+    /// The keys are this node's own numbers: no peer can choose them to collide.
     #[inline]
     fn bucket(&self, key: Key) -> usize {
         let product = u128::from(key.0) * 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,4 @@
-//! A shard: a stack, the link it uses, and who waits for it.
+//! A shard: a stack, the link it uses, and the threads that wait for it.
 //!
 //! This is one process's handles to state that lies in the node's region, and
 //! what it needs beside them. Everything here happens under the shard's lease
@@ -109,7 +109,7 @@ pub struct Shard {
     /// Bytes of the long ones among the frames that came last, which the program has to copy.
     unread: usize,
     pub(crate) waiting: Waiting,
-    /// Somebody was woken on a lane since the driver last looked for frames.
+    /// A thread was woken on a lane since the driver last looked for frames.
     pub(crate) has_woken: bool,
     bells: Bells,
     channels: Channels,
@@ -283,7 +283,7 @@ impl Shard {
         self.stack.owes_acknowledgements()
     }
 
-    /// Puts nothing off any more: whoever drives has had nothing to do for a moment.
+    /// Puts nothing off any more: the thread that drives has had nothing to do for a moment.
     #[cold]
     pub(crate) fn settle_debts(&mut self) {
         self.stack.acknowledge(self.now);
@@ -347,8 +347,8 @@ impl Shard {
         }
     }
 
-    /// Looks at the link if that was long ago, for a call that never waits and may be made
-    /// again and again: as long as a program calls, nobody else looks.
+    /// Looks at the link if that was long ago, for a call that never waits and may be made again
+    /// and again. As long as a program calls, no other thread looks.
     #[inline]
     pub fn look_if_stale(&mut self) {
         self.tick();
@@ -357,7 +357,8 @@ impl Shard {
         }
     }
 
-    /// The same for a call that has an answer already, which a look would not make better.
+    /// Looks at the link if that is overdue, for a call that has an answer already, which a look
+    /// would not make better.
     #[inline]
     pub fn look_if_overdue(&mut self) {
         self.tick();
@@ -388,8 +389,8 @@ impl Shard {
         self.housekeeping_at
     }
 
-    /// Runs timers, takes in who joined or left, sends what waits. Also the
-    /// round before sleeping: what is not done here is not done until the next wake-up.
+    /// Runs timers, takes in peers that joined or left, sends what waits. It is also the round
+    /// before sleeping: what is not done here is not done until the next wake-up.
     pub fn housekeeping(&mut self) {
         self.housekeeping_at = self.now.plus_nanos(HOUSEKEEPING_NS);
         if self.stack.poll_timeout().is_some_and(|at| at <= self.now) {
@@ -433,8 +434,8 @@ impl Shard {
         clock::earlier(self.stack.poll_timeout(), retry)
     }
 
-    /// Announces to the link that nobody looks any more. False: something has
-    /// arrived, do another round.
+    /// Announces to the link that no thread looks any more. Returns `false` if something has
+    /// arrived: do another round.
     pub(crate) fn arm(&mut self) -> bool {
         if !self.waiting.seats.is_armed() {
             let armed = self.link.prepare_sleep();
@@ -443,8 +444,8 @@ impl Shard {
         self.waiting.seats.is_armed()
     }
 
-    /// Takes the announcement back, and the rings that came in. One that comes after somebody else took
-    /// it back stays, and whoever sleeps at the link would not sleep.
+    /// Takes the announcement back, and the rings that came in. A ring that comes after another
+    /// thread took it back stays, and the thread at the link would not sleep.
     pub(crate) fn quiet(&mut self) {
         if self.waiting.seats.is_armed() {
             self.disarm();
@@ -528,8 +529,8 @@ impl Shard {
         self.respond();
     }
 
-    /// Takes a connection from whoever has it, for the engine to carry its bytes: who waits
-    /// for it is told.
+    /// Takes a connection from the process that has it, for the engine to carry its bytes. Threads
+    /// that wait for it are told.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ impl Owners {
         self.records.len()
     }
 
-    /// Notes who has it; `None` if there is no room for that.
+    /// Notes the process that has it; `None` if there is no room for that.
     pub(crate) fn insert(&mut self, process: u16, poll: u32) -> Option<u32> {
         let process = process.into();
         self.records.insert(Record { poll, process })
@@ -48,7 +48,7 @@ impl Owners {
         self.records_of(process).map(|(_, poll)| poll)
     }
 
-    /// After somebody died in the middle of a change: keeps those whose polls are open.
+    /// Keeps the records whose polls are open, after a process died in the middle of a change.
     pub(super) fn mend(&mut self, is_open: impl Fn(u32) -> bool) {
         self.records.mend(|_, record| is_open(record.poll));
     }

@@ -20,8 +20,8 @@ use super::interests::{Entry, Interests, Key, Kind, Watched};
 /// Polls of a node at once, at most.
 pub(super) const CAPACITY: u32 = 1 << 14;
 
-/// Polls in polls in polls are looked at so deep. Whoever passes the kernel's calls on has no
-/// deeper ones, nor any that watch themselves.
+/// Polls in polls in polls are looked at so deep. A library that passes the kernel's calls on has
+/// no deeper ones, nor any that watch themselves.
 pub(super) const MAX_DEPTH: u32 = 6;
 
 /// What a poll is told of a source.
@@ -72,13 +72,13 @@ impl Polls {
         self.polls.len()
     }
 
-    /// A new poll, for whoever is then noted to have it; `None` if there are as many as there
-    /// may be.
+    /// A new poll, for a process that is then noted to have it; `None` if there are as many as
+    /// there may be.
     pub(crate) fn open(&mut self) -> Option<u32> {
         self.polls.insert(Poll::default())
     }
 
-    /// The same for the engine.
+    /// A new poll for the engine; `None` if there are as many as there may be.
     pub(crate) fn open_kept(&mut self) -> Option<u32> {
         let kept = Poll {
             kept: 1,
@@ -184,8 +184,8 @@ impl Polls {
         }
     }
 
-    /// After somebody died in the middle of a change: keeps the engine's polls and those that
-    /// somebody is noted to have.
+    /// Keeps the engine's polls and those that a process is noted to have, after a process died in
+    /// the middle of a change.
     pub(super) fn mend(&mut self, is_owned: impl Fn(u32) -> bool) {
         self.polls.mend(|index, poll| poll.kept != 0 || is_owned(index));
     }
@@ -200,8 +200,8 @@ impl Polls {
         is_known && self.is_open(entry.owner)
     }
 
-    /// Makes sets and queues anew, of entries that make sense. Whatever is registered may be
-    /// ready: of what happened somebody may have died who was about to tell.
+    /// Makes sets and queues anew, of entries that make sense. Whatever is registered may be ready:
+    /// the thread that was about to tell of it may have died.
     pub(super) fn mend_lists(&mut self, interests: &mut Interests) {
         let polls: Vec<u32> = self.polls.iter_live().map(|(index, _)| index).collect();
         for index in polls {
@@ -296,8 +296,8 @@ impl Polls {
         }
     }
 
-    /// The entry's source has changed, or its waker was used. Whoever waits for
-    /// the poll has to be told, which is not done here.
+    /// The entry's source has changed, or its waker was used. Threads that wait for the poll have
+    /// to be told, which is not done here.
     pub(crate) fn may_be_ready(&mut self, interests: &mut Interests, index: u32) {
         let Some(entry) = interests.get_mut(index).filter(|entry| entry.queued == 0) else {
             return;
@@ -365,8 +365,8 @@ impl Polls {
         }
     }
 
-    /// Tells what is ready, in turn: whoever was told last is looked at last.
-    /// Calls `tell` at most `room` times.
+    /// Tells what is ready, in turn: the source that was told last is looked at last. Calls `tell`
+    /// at most `room` times.
     pub(crate) fn collect(
         &mut self,
         interests: &mut Interests,
@@ -427,7 +427,7 @@ impl Polls {
             ..Readiness::default()
         };
         if entry.is(Kind::Waker) {
-            // It is for those who wait for the poll itself.
+            // It is for threads that wait for the poll itself.
             return (depth == 0).then(|| readable(true));
         }
         let interest = entry.interest();
@@ -444,7 +444,7 @@ fn readiness(stack: &mut Stack, source: Event, interest: Interest) -> Readiness 
         Event::Connection(id) => {
             let readiness = stack.readiness(id);
             if interest.is_writable() && !readiness.writable {
-                // Room is told of only if somebody wants it.
+                // Room is told of only if a thread wants it.
                 stack.want_write(id);
             }
             readiness

@@ -1,4 +1,5 @@
-//! Who drives the shard, and who rests until it is needed: shared memory.
+//! The thread that drives the shard, and the threads that rest until they are needed: shared
+//! memory.
 //!
 //! A *ticket* numbers a call that waits. A *waiter* is a thread that rests; its
 //! slot is also that of its word in [`toehold_shm::Parking`].
@@ -12,7 +13,7 @@ use crate::driver::Mode;
 /// Threads of a node that rest at once, at most; those beyond yield instead.
 pub(crate) const WAITERS: u32 = 1 << 12;
 
-/// All zeroes: nobody drives and nobody rests. Links are slots plus one; 0: none.
+/// All zeroes: no thread drives or rests. Links are slots plus one; 0: none.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct State {
@@ -33,7 +34,7 @@ struct State {
     armed: u32,
     /// What the engine's driver does, a [`Mode`].
     mode: u32,
-    /// Counts what whoever drives does from time to time.
+    /// Counts what the driver does from time to time.
     beat: u32,
     reserved: u32,
 }
@@ -60,7 +61,7 @@ pub(crate) struct Waiter {
 
 const _: () = assert!(WAITERS <= 1 << 16 && size_of::<Waiter>() == 24);
 
-/// Who drove or slept at the link at one moment, and how far it was.
+/// The thread that drove or slept at the link at one moment, and how far it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pulse {
     driver: u64,
@@ -118,14 +119,14 @@ impl Seats {
         self.state[0].driver = 0;
     }
 
-    /// Whoever drives still does.
+    /// Notes that the driver still drives.
     #[inline]
     pub(crate) fn beat(&mut self) {
         let state = &mut self.state[0];
         state.beat = state.beat.wrapping_add(1);
     }
 
-    /// Changes within a fraction of a millisecond while somebody drives.
+    /// Changes within a fraction of a millisecond while a thread drives.
     pub(crate) fn pulse(&self) -> Pulse {
         let state = &self.state[0];
         Pulse {
@@ -242,7 +243,8 @@ impl Seats {
         Some(slot)
     }
 
-    /// The same for one whose word is elsewhere.
+    /// A slot for a thread that is about to rest, and whose word is elsewhere; `None` if all are
+    /// taken.
     pub(crate) fn take_slot_for(
         &mut self,
         process: u16,
@@ -325,9 +327,10 @@ impl Seats {
         (state.sleeper, state.armed) = (1000 + link(), link());
     }
 
-    /// After somebody died in the middle of a change: nobody drives, and the link was told
-    /// nothing. Those who are parked stay in the order in which they began to wait, and who
-    /// sleeps at the link has its seat until it wakes up. All of them are to be roused.
+    /// Mends the seats after a process died in the middle of a change: no thread drives, and the
+    /// link was told nothing. Threads that are parked stay in the order in which they began to
+    /// wait, and the one that sleeps at the link has its seat until it wakes up. All of them are to
+    /// be roused.
     pub(super) fn mend(&mut self) {
         let own = self.index;
         self.waiters.mend(|_, _| true);

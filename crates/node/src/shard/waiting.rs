@@ -1,4 +1,4 @@
-//! Who waits for a shard, and what wakes whom.
+//! The threads that wait for a shard, and what wakes them.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +14,8 @@ use super::polls::{self, Polls};
 use super::seats::Seats;
 use crate::direct::ListenerBell;
 
-/// Who waits for what, and who drives: the part of a shard's state that is
-/// neither stack nor link.
+/// The threads that wait and what for, and the driver: the part of a shard's state that is neither
+/// stack nor link.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) interests: Interests,
@@ -107,15 +107,15 @@ impl Waiting {
     }
 }
 
-/// What wakes those who have their words in one shard, or sleep at its link.
+/// What wakes threads that have their words in one shard, or sleep at its link.
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) parking: Parking,
     /// On whose lanes threads sleep.
     pub(crate) channels: Channels,
-    /// What the one sleeps on who sleeps at its link.
+    /// The bell of the thread that sleeps at its link.
     pub(crate) sleeper: Arc<Doorbell>,
-    /// What those hear who rest on descriptors of their own.
+    /// The bells of threads that rest on descriptors of their own.
     pub(crate) resters: Arc<Resters>,
 }
 
@@ -140,21 +140,21 @@ impl Wakes {
         let _ = self.1.set(bell);
     }
 
-    /// For the one who makes the shards, once.
+    /// Sets the wakes of all shards, once they are made.
     pub(crate) fn set(&self, wakes: impl Iterator<Item = Wake>) {
         let _ = self.0.set(wakes.collect());
     }
 }
 
-/// Bells of those who rest on descriptors of their own, among which the processes of a node are
-/// shared out: every thread that rests so in one of a bell's processes hears each of its rings,
-/// through an epoll of its own, at edges. A bell is never silenced.
+/// Bells of threads that rest on descriptors of their own, among which the processes of a node are
+/// shared out. Every such thread in one of a bell's processes hears each of its rings, through an
+/// epoll of its own, at edges. A bell is never silenced.
 #[derive(Debug)]
 pub(crate) struct Resters([Doorbell; Resters::COUNT]);
 
 impl Resters {
-    /// A ring wakes so much fewer who have nothing to do; each is a descriptor more that every
-    /// process has.
+    /// With more bells, a ring wakes fewer threads that have nothing to do. Each is a descriptor
+    /// more that every process has.
     pub(crate) const COUNT: usize = 32;
 
     pub(crate) fn new() -> Result<Resters, Errno> {
@@ -185,7 +185,7 @@ impl Resters {
     }
 }
 
-/// What wakes whom in a node. Its processes trust one another.
+/// What wakes the threads of a node. Its processes trust one another.
 #[derive(Debug, Clone)]
 pub(crate) struct Bells {
     /// The thread that sleeps at the link.

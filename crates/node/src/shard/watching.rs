@@ -1,4 +1,4 @@
-//! What polls watch in a shard, and who is told of what has changed.
+//! What polls watch in a shard, and which threads are told of what has changed.
 
 use toehold_shm::Steps;
 use toehold_stack::{Change, Event};
@@ -33,8 +33,8 @@ impl Shard {
         }
     }
 
-    /// Queues a registration, or a waker, and wakes who waits for its poll. Whether
-    /// anybody does.
+    /// Queues a registration, or a waker, and wakes a thread that waits for its poll. Returns
+    /// whether one does.
     fn may_be_ready(&mut self, index: u32) -> bool {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.may_be_ready(interests, index);
@@ -42,8 +42,8 @@ impl Shard {
         poll.is_some_and(|poll| self.has_news(poll, 0))
     }
 
-    /// A poll may have something to tell: wakes who waits for it, or for one that watches it.
-    /// Whether anybody does.
+    /// A poll may have something to tell: wakes a thread that waits for it, or for one that watches
+    /// it. Returns whether one does.
     fn has_news(&mut self, poll: u32, depth: u32) -> bool {
         let key = Key::of_poll(poll);
         let mut woken = self.waiting.wake(key, self.wakes.all());
@@ -71,8 +71,8 @@ impl Shard {
         self.waiting.wake(Key::of_poll(poll), self.wakes.all());
     }
 
-    /// The program lets go of a connection or listener: no poll watches it any
-    /// more, and whoever still waits for it finds out.
+    /// The program lets go of a connection or listener: no poll watches it any more, and a thread
+    /// that still waits for it finds out.
     pub fn forget(&mut self, source: Event) {
         let key = Key::of(source);
         self.waiting.wake(key, self.wakes.all());
@@ -112,7 +112,8 @@ impl Shard {
         self.waiting.polls.open()
     }
 
-    /// The same for the engine, which never dies without its shards.
+    /// A new poll of the engine, which never dies without its shards; `None` if there are as many
+    /// as a node may have.
     pub(crate) fn open_kept_poll(&mut self) -> Option<u32> {
         self.waiting.polls.open_kept()
     }

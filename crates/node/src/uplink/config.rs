@@ -192,8 +192,8 @@ impl Joined {
         exchange: &Arc<Exchange>,
     ) -> Result<Joined, HostError> {
         let mac = place.record().mac.0;
-        // What can fail for others to see comes first: nobody is to meet a gateway that
-        // leads nowhere.
+        // What can fail for others to see comes first: no peer is to meet a gateway that leads
+        // nowhere.
         if let Some(ethernet) = &config.ethernet {
             if config.tap.is_some() || config.udp.is_some() || config.segment.is_some() {
                 return Err(InvalidUplink::Several.into());

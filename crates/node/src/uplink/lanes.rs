@@ -33,13 +33,13 @@ impl Lane {
         }
     }
 
-    /// As the fabric of a link over UDP: who has another one is not heard. That of a sole lane
-    /// is 0.
+    /// The lane as the fabric of a link over UDP: a peer that has another one is not heard. That of
+    /// a sole lane is 0.
     pub(super) fn fabric(self) -> u32 {
         u32::from(self.count - 1) << 8 | u32::from(self.index)
     }
 
-    /// What [`Lane::fabric`] made, or anything else that somebody may say.
+    /// What [`Lane::fabric`] made, or anything else that a peer may say.
     pub(super) fn of_fabric(fabric: u32) -> Option<Lane> {
         let (index, count) = (fabric as u8, u8::try_from(fabric >> 8).ok()?.checked_add(1)?);
         (count <= MAX_SHARDS && index < count).then_some(Lane { index, count })

@@ -1,12 +1,12 @@
 //! What a thread waits for besides the node: descriptors of the kernel.
 //!
-//! A thread that is seated sleeps on them as on the link. One that would be parked on a word
-//! of memory cannot; it rests *polled*: on the descriptors and on one of the node's bells for
-//! those who rest so, which is its process's, and that of others if there are many. All of
-//! them hear every ring of that bell, and look whether it was for them, without the lease.
-//! Nobody silences it, since one who did could take the ring from another who has not run
-//! yet. So each listens through an epoll of its own, which tells of the rings that came since
-//! it was last asked, and of no others.
+//! A thread that is seated sleeps on them as on the link. One that would be parked on a word of
+//! memory cannot; it rests *polled*: on the descriptors and on a bell of the node's for threads
+//! that rest so. The bell is its process's, and that of others if there are many. All of them hear
+//! every ring of that bell, and look whether it was for them, without the lease. No thread silences
+//! it, since one that did could take the ring from another that has not run yet. So each listens
+//! through an epoll of its own, which tells of the rings that came since it was last asked, and of
+//! no others.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -140,7 +140,8 @@ pub(crate) fn sleep_on<const N: usize>(
     found
 }
 
-/// The same for any number of descriptors.
+/// Sleeps on any number of the node's descriptors, and on descriptors of the caller's. Returns what
+/// has happened at the node's.
 pub(super) fn sleep_on_many(
     own: &[BorrowedFd<'_>],
     beside: &[Beside<'_>],
@@ -180,7 +181,7 @@ pub(super) fn sleep_on_many(
     polled[..own_count].iter().map(PollFd::revents).collect()
 }
 
-/// Epolls on this process's bell for those who rest on descriptors of their own.
+/// Epolls on this process's bell for threads that rest on descriptors of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     spare: Mutex<Vec<OwnedFd>>,

@@ -7,14 +7,16 @@
 //! soon. One more may be *seated*: it sleeps on the link's descriptor. All
 //! others are *parked* and rely on these two.
 //!
-//! *Invariant*, whenever the lease is free: if any thread rests, then there is a
-//! driver, or the link is armed and a thread seated that wakes up in time for
-//! the stack's timers, or a thread that rests was notified and is about to run,
-//! or the engine drives. A wake-up is never lost, because what is waited for is
-//! looked at with the lease held after every moment without it, and because
-//! those who rest are listed among the shard's interests before the lease is
-//! let go. When a process dies, the engine takes its threads from their seats. When
-//! one is stopped, those who rest find out by themselves, and take its place.
+//! *Invariant*: whenever the lease is free and a thread rests, one of these holds:
+//!
+//! - a thread drives, or the engine does;
+//! - a thread that rests was notified and is about to run;
+//! - the link is armed, and a thread is seated that wakes up in time for the stack's timers.
+//!
+//! A wake-up is never lost. What is waited for is looked at with the lease held after every moment
+//! without it. Threads that rest are listed among the shard's interests before the lease is let go.
+//! When a process dies, the engine takes its threads from their seats. When one is stopped, threads
+//! that rest find out by themselves, and take its place.
 
 mod beside;
 mod crowd;
@@ -51,14 +53,14 @@ use crate::{clock, interrupts};
 /// reading the clock takes.
 const LOOKS: u32 = 8;
 
-/// How long a thread that looks for frames keeps the lease while nobody wants it. An
-/// answer that comes at once waits for no lease then, and still a thread that loses its
-/// processor while it looks hardly ever has the lease. The engine's driver does not keep
-/// it: it waits for nothing itself, and programs want the lease for every call.
+/// How long a thread that looks for frames keeps the lease while no other thread wants it. An
+/// answer that comes at once waits for no lease then, and still a thread that loses its processor
+/// while it looks hardly ever has the lease. The engine's driver does not keep it: it waits for
+/// nothing itself, and programs want the lease for every call.
 const KEEP_LEASE_NS: u64 = 5_000;
 
-/// After a pause of so long, peers are told what they may be waiting for: whoever sends small messages all
-/// the time pauses for a tenth of it.
+/// After a pause of so long, peers are told what they may be waiting for: a program that sends
+/// small messages all the time pauses for a tenth of it.
 const PATIENCE_NS: u64 = 5_000;
 
 /// What comes after a shorter pause than this would have come in time anyway.
@@ -76,8 +78,8 @@ pub trait Operation {
     /// node's placement is.
     const IS_DRIVER: bool = false;
 
-    /// Whether it waits for the peer to have taken what was sent: if the peer is on this node,
-    /// that is for whoever drives to say.
+    /// Whether it waits for the peer to have taken what was sent. If the peer is on this node, the
+    /// thread that drives says so.
     const IS_FOR_ROOM: bool = false;
 
     /// Tries. `None`: not yet.
@@ -133,7 +135,7 @@ pub struct ShardHandle {
     pub(crate) attachment: Option<Attachment>,
 }
 
-/// What somebody who sleeps has heard.
+/// What a thread that sleeps has heard.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
     bell: bool,
@@ -163,7 +165,7 @@ impl ShardHandle {
         self.entered(shard)
     }
 
-    /// The same, if nobody has the lease.
+    /// Begins a call of the program, if no thread has the lease.
     #[inline]
     pub fn try_enter(&self) -> Result<Option<Guard<'_>>, Gone> {
         self.announce();
@@ -328,7 +330,7 @@ impl ShardHandle {
             shard.tick();
             if frames > 0 {
                 if budget_ns > 0 && shard.now.nanos_since(idle_since) > SHORT_PAUSE_NS {
-                    // What came for others would have had to wake somebody, too.
+                    // What came for others would have had to wake a thread, too.
                     spin.helped();
                 }
                 idle_since = shard.now;
@@ -383,8 +385,8 @@ impl ShardHandle {
         }
     }
 
-    /// Takes frames from the link, looking for them a few times if that may pay and
-    /// nobody wants the lease.
+    /// Takes frames from the link, looking for them a few times if that may pay and no thread wants
+    /// the lease.
     #[inline]
     fn receive<O: Operation>(&self, shard: &mut Shard, operation: &mut O, again: bool) -> usize {
         let mut frames = operation.receive(shard);
@@ -413,7 +415,7 @@ impl ShardHandle {
     ) -> Result<u64, Gone> {
         let mut watch = Watch::new();
         let mut given_ns = 0;
-        // Who was just woken may wait for this processor.
+        // A thread that was just woken may wait for this processor.
         let offers = std::mem::take(&mut shard.has_woken);
         let turns = self.signals.turns();
         let is_displaced = || self.signals.turns() != turns;
@@ -444,7 +446,8 @@ impl ShardHandle {
         self.sleep_beside(bell, link, until, &[]).map(|heard| heard.bell)
     }
 
-    /// The same, and for other descriptors. What has rung, the link's descriptor among it.
+    /// Waits for a doorbell, for the link's descriptor if wanted, for the end of the engine, and
+    /// for other descriptors. Returns what has rung, the link's descriptor among it.
     fn sleep_beside(
         &self,
         bell: &Doorbell,

@@ -1,12 +1,11 @@
 //! Waiting for several shards at once: to accept, to poll, to drive them all.
 //!
-//! A thread that does so goes round its shards, each for a moment with that shard's
-//! lease, and never has two leases. Where nobody drives it does, as a thread that waits
-//! for that shard alone would. When spinning does not help it rests in all of them: it
-//! takes the seat at every link where that is free, and sleeps on these links'
-//! descriptors and bells; if it has got no seat it parks. In each shard it has a slot
-//! of its own, and in all of them the one word of its first slot, so that whatever
-//! happens anywhere wakes it.
+//! A thread that does so goes round its shards, each for a moment with that shard's lease, and
+//! never has two leases. Where no thread drives it does, as a thread that waits for that shard
+//! alone would. When spinning does not help it rests in all of them. It takes the seat at every
+//! link where that is free, and sleeps on these links' descriptors and bells; if it has got no seat
+//! it parks. In each shard it has a slot of its own, and in all of them the one word of its first
+//! slot, so that whatever happens anywhere wakes it.
 //!
 //! What keeps the invariant of each shard is the order: it takes the seats first, then
 //! says how it rests, and then looks once more in every shard, with the lease, whether
@@ -26,7 +25,7 @@ use crate::shard::{Pulse, Shard, Subscription};
 use crate::shards::Shards;
 use crate::{clock, interrupts};
 
-/// How long a thread that has no seat rests before it looks whether somebody moves.
+/// How long a thread that has no seat rests before it looks whether another one moves.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// A call of the program that concerns several shards.
@@ -153,7 +152,7 @@ fn wait<O: Everywhere>(
     }
 }
 
-/// Looks once in every shard, and drives those that nobody else does.
+/// Looks once in every shard, and drives those that no other thread drives.
 fn round<O: Everywhere>(places: &[Place<'_>], operation: &mut O) -> Result<Round<O::Output>, Gone> {
     let mut frames = 0;
     for place in places {
@@ -236,7 +235,7 @@ fn sleep(places: &[Place<'_>], until: Option<Instant>, beside: &[Beside<'_>]) {
     sleep_on_many(&descriptors, beside, left);
 }
 
-/// Sleeps on its word, for a slice of time: whoever has the seats may be stopped.
+/// Sleeps on its word, for a slice of time: the threads that have the seats may be stopped.
 fn park(places: &[Place<'_>], word: u16, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
     let parking = &places[0].handle.parking;
     let slice = clock::now() + SLICE;
@@ -268,8 +267,8 @@ fn rise(places: &mut [Place<'_>]) -> Result<(), Gone> {
 }
 
 impl<'a> Place<'a> {
-    /// Begins the call in a shard. At home it drives, as any call that begins to wait;
-    /// elsewhere only if nobody does, who would be the one to get something soon.
+    /// Begins the call in a shard. At home it drives, as any call that begins to wait. Elsewhere it
+    /// drives only if no other thread does, which would be the one to get something soon.
     fn take(handle: &'a ShardHandle, index: u8, is_home: bool) -> Result<Place<'a>, Gone> {
         let mut shard = handle.enter()?;
         let drives = handle.may_drive_inline();
@@ -349,11 +348,11 @@ impl<'a> Place<'a> {
             seats.set_bell(slot, bell);
         }
         if self.seated && seats.sleeper().is_none_or(|(sleeper, _)| sleeper != slot) {
-            // Somebody has taken it for one that is stopped.
+            // Another thread has taken it for one that is stopped.
             return false;
         }
         if self.drives() && seats.driver().is_none() {
-            // Somebody has driven and gone, or has left the seat.
+            // Another thread has driven and gone, or has left the seat.
             if seats.sleeper().is_none() || !shard.arm() {
                 return false;
             }

@@ -1,9 +1,8 @@
 //! How long a thread that waits spins before it sleeps.
 //!
-//! Spinning pays while frames arrive within the time a wake-up would take, and
-//! if there is a processor to spare. Neither can be known: affinity masks say
-//! nothing about who else runs. What can be seen is whether spinning helped the
-//! last times, so every socket remembers that.
+//! Spinning pays while frames arrive within the time a wake-up would take, and if there is a
+//! processor to spare. Neither can be known: affinity masks say nothing about other programs that
+//! run. What can be seen is whether spinning helped the last times, so every socket remembers that.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -54,7 +53,7 @@ impl SpinBudget {
         }
     }
 
-    /// Who else wants the processor.
+    /// The other threads that want the processor.
     #[inline]
     pub(super) fn crowd(&self) -> &Crowd {
         self.crowd
@@ -74,8 +73,8 @@ impl SpinBudget {
         }
     }
 
-    /// The same once more in a wait, after a sleep. No spin is tried: a look that finds
-    /// what it was woken for would pass for a spin that helped.
+    /// How long to spin once more in a wait, after a sleep, in nanoseconds. No spin is tried: a
+    /// look that finds what it was woken for would pass for a spin that helped.
     pub(super) fn get_again(&self) -> u64 {
         let ns = self.ns.load(Relaxed);
         if ns < SHORTEST_NS || self.crowd.is_refusing() {
@@ -112,9 +111,8 @@ impl SpinBudget {
     }
 }
 
-/// Whether the machine has one processor only: nothing can change while
-/// somebody spins on it. The process's affinity does not matter, for its peers
-/// may run elsewhere.
+/// Whether the machine has one processor only: nothing can change while a thread spins on it. The
+/// process's affinity does not matter, for its peers may run elsewhere.
 fn single_processor() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();
     *SINGLE.get_or_init(|| {

@@ -158,7 +158,7 @@ impl Reason {
     }
 }
 
-/// The reasons for people who read documentation: Markdown.
+/// The reasons for the documentation's readers: Markdown.
 pub fn document() -> String {
     let mut text = String::from("| reason | what is so | what to do |\n| --- | --- | --- |\n");
     for reason in Reason::ALL {

@@ -12,7 +12,7 @@ pub enum ControlError {
     /// The text is no name of a node.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// Nobody listens.
+    /// No process listens.
     #[error(
         "no node named {node} runs in fabric {fabric}; start it with `toehold up {node}`, or see `toehold ps`"
     )]
@@ -22,7 +22,7 @@ pub enum ControlError {
         /// The fabric.
         fabric: String,
     },
-    /// It belongs to somebody else, and this user may not even ask it.
+    /// It belongs to another user, and this user may not even ask it.
     #[error(
         "node {0} belongs to another user, and this user may not join its fabric; ask that user, or root (--allow-user)"
     )]

@@ -80,7 +80,7 @@ impl Connection {
                 Err(errno) => return Err(system(errno)),
             }
         };
-        // Those who may write to the directory could pose as the node; but not as its user.
+        // A user that may write to the directory could pose as the node, but not as its user.
         let server = peer_uid(socket.as_fd()).map_err(system)?;
         if fabric.user_of(&node) != Some(server) {
             return Err(ControlError::Foreign(node));
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// The same, with another time that an answer may take; 10 s by default.
+    /// Sets the time that an answer may take; 10 s by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Connection {
         self.timeout = timeout;

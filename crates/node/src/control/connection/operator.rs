@@ -1,4 +1,4 @@
-//! What people ask of a node: how it is, who runs it, what crosses its link, its end.
+//! What people ask of a node: how it is, its placement, what crosses its link, its end.
 
 use std::fs::File;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// Changes who runs the node's stack.
+    /// Changes the threads that run the node's stack.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl Connection {
         self.done(&Request::StartCapture { settings }, &[file.into()])
     }
 
-    /// Ends the recording. If the summary says that the file is not complete yet, to be
-    /// called again, after a pause: the node waits for nobody's file.
+    /// Ends the recording. Call again, after a pause, if the summary says that the file is not
+    /// complete yet: the node waits for no file.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Connection {
     pub fn down(mut self, patience: Duration) -> Result<(), ControlError> {
         match self.done(&Request::Down, &[]) {
             Ok(()) => {}
-            // Somebody else has just done so.
+            // Another client has just done so.
             Err(ControlError::HungUp(_)) => return Ok(()),
             Err(error) => return Err(error),
         }

@@ -1,6 +1,6 @@
-//! The node's connections with others, in a thread of their own: it tells the port
-//! who comes and goes, and buries the node's processes that are dead and what nobody
-//! holds any more. What it does with the lease, nobody has to wait for.
+//! The node's connections with others, in a thread of their own. It tells the port which nodes come
+//! and go. It cleans up after the node's dead processes, and closes what no process holds any more.
+//! No program has to wait for what it does with the lease.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +36,7 @@ struct Holders {
     bells: Bells,
 }
 
-/// Bells of those who wait. Whatever becomes of it, they do not wait for longer.
+/// Bells of processes that wait. They ring when this is dropped, whatever becomes of the closing.
 #[derive(Debug, Default)]
 struct Bells(Vec<Doorbell>);
 
@@ -61,9 +61,9 @@ pub(super) struct Connections {
     /// Processes that are dead, and something of them still there.
     dead: Mutex<BTreeSet<u16>>,
     holders: Mutex<Holders>,
-    /// Held by who closes something.
+    /// Held by the thread that closes something.
     caring: Mutex<()>,
-    /// Taken from the kernel beside the node, for those whom the holders stand for.
+    /// Ports taken from the kernel beside the node, for the listeners that the holders stand for.
     pub(super) ports: Ports,
     wake_sleeper: AtomicBool,
     stop: AtomicBool,
@@ -116,7 +116,7 @@ impl Connections {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what nobody holds any more, soon.
+    /// Closes what no process holds any more, soon.
     pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.holders().gone.extend(holders);
         self.bell().ring();
@@ -204,7 +204,7 @@ impl Connections {
         }
         // The first shard last: a listener's port is free when it is closed there.
         for (_, handle) in self.shards.iter().rev() {
-            // Like a call of a program: whoever drives has to know of what is closed here.
+            // Like a call of a program: the thread that drives has to know of what is closed here.
             let mut shard = handle.enter()?;
             for &process in &dead {
                 shard.forget_process(process);

@@ -62,7 +62,7 @@ impl Guard {
         }
     }
 
-    /// Looks at whoever holds the lease, as long as others want it.
+    /// Looks at the process that holds the lease, as long as others want it.
     fn look(&self) {
         for _ in 0..LOOKS {
             let lease = self.lease();

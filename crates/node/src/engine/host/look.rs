@@ -13,13 +13,13 @@ use crate::shard::Shard;
 use crate::shards::Shards;
 use crate::wait::{Guard, ShardHandle};
 
-/// How long to wait for a stack that somebody else uses. Only a program that was
-/// stopped in the middle of it uses it for so long.
+/// How long to wait for a stack that another thread uses. Only a program that was stopped in the
+/// middle of it uses it for so long.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 fn look(shard: &ShardHandle) -> Option<Guard<'_>> {
     let until = clock::now() + PATIENCE;
-    // Whoever spins with the lease gives way to those who say that they want it.
+    // A thread that spins with the lease gives way to threads that say that they want it.
     shard.lease.lock_until(until.0).ok().flatten()
 }
 

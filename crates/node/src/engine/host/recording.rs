@@ -13,12 +13,12 @@ use crate::clock;
 use crate::config::NodeConfig;
 use crate::control::{CaptureRequest, CaptureSummary};
 
-/// How often the thread looks for frames. Nobody wakes it, so that recording costs a
-/// driver no system call. In that time the tape takes 4 GB/s.
+/// How often the thread looks for frames. No driver wakes it, so that recording costs a driver no
+/// system call. In that time the capture ring takes 4 GB/s.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// How long the node's end waits for a file that takes nothing: it may be a pipe that
-/// nobody reads.
+/// How long the node's end waits for a file that takes nothing: it may be a pipe that no process
+/// reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of each frame that can be kept.
@@ -122,7 +122,7 @@ impl Write for Counted {
     }
 }
 
-/// What the thread has. It waits for the file, and nobody for it.
+/// What the thread has. It waits for the file, and no other thread waits for it.
 struct Writer {
     /// Of each shard. Within a look, the frames of one come after those of the other.
     players: Vec<Player>,
@@ -184,8 +184,8 @@ fn lock(summary: &Mutex<CaptureSummary>) -> MutexGuard<'_, CaptureSummary> {
     summary.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// When the drivers' clock was at 0. Taken once, so that a file's times go on evenly
-/// even if somebody sets the time of day.
+/// When the drivers' clock was at 0. Taken once, so that a file's times go on evenly even if a
+/// program sets the time of day.
 fn epoch_ns() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (since_1970.as_nanos() as u64).saturating_sub(clock::now().0)

@@ -3,8 +3,8 @@
 //! Programs of a node can write to all of its memory. Whatever they do to it, the
 //! engine has to survive, and begin another life. It looks every now and then:
 //!
-//! - whether its own threads still run: they end when they panic, or when somebody
-//!   has closed the lease;
+//! - whether its own threads still run: they end when they panic, or when a process has closed the
+//!   lease;
 //! - whether the words that it has put between the pieces of the memory are as it has
 //!   put them;
 //! - whether the lease still comes round. A process that does not exist cannot give
@@ -27,16 +27,17 @@ pub(super) const PERIOD: Duration = Duration::from_millis(500);
 /// lost its way.
 const PATIENCE: u32 = 12;
 
-/// The same for one that does not exist.
+/// Looks in a row that find the lease with a process that does not exist.
 const PATIENCE_WITH_NOBODY: u32 = 2;
 
 /// Looks in a row for a process of another PID namespace, of which nothing can be seen from here.
 const PATIENCE_WITH_UNSEEN: u32 = 60;
 
-/// The same for one that is stopped, and that the guard cannot make let go.
+/// Looks in a row for a process that is stopped, and that the guard cannot make let go.
 const PATIENCE_WITH_STOPPED: u32 = 1;
 
-/// The same for one none of whose threads runs or wants to, as in a cgroup that is frozen.
+/// Looks in a row for a process none of whose threads runs or wants to, as in a cgroup that is
+/// frozen.
 const PATIENCE_WITH_STILL: u32 = 6;
 
 /// The system's clock ticks a second, in which processor time is told (`proc(5)`).
@@ -59,7 +60,7 @@ pub(super) struct Vitals {
     shards: Vec<Turns>,
 }
 
-/// Who has had a lease, for how long.
+/// The process that has had a lease, for how long.
 #[derive(Debug, Default)]
 struct Turns {
     holder: Option<u16>,

@@ -9,7 +9,7 @@ use super::PERIOD;
 use super::page::Page;
 use crate::fabric::{Beyond, Identity};
 
-/// Whoever said nothing for so many periods is gone.
+/// An uplink that said nothing for so many periods is gone.
 const PATIENCE: u32 = 4;
 /// Uplinks that are known at once; what others say is not heard.
 pub(super) const MAX_UPLINKS: usize = 256;
@@ -70,7 +70,7 @@ impl Known {
         self.uplinks.values().map(|uplink| uplink.coming.len()).sum()
     }
 
-    /// Forgets those who say nothing any more.
+    /// Forgets uplinks that say nothing any more.
     pub(super) fn expire(&mut self, now: Instant) {
         let patience = PERIOD * PATIENCE;
         self.uplinks

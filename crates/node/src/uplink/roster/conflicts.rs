@@ -9,7 +9,7 @@ use toehold_wire::Mac;
 
 use crate::fabric::{Beyond, Identity};
 
-/// Sentences, at most: nobody reads more, whoever has made them up.
+/// Sentences, at most: no user reads more, whichever peer has made them up.
 pub(super) const MAX_CONFLICTS: usize = 64;
 
 /// A fabric's own members, to be found by what must not be twice.

@@ -24,7 +24,7 @@ pub(in crate::uplink) struct Findings {
 }
 
 impl Findings {
-    /// What somebody should be told.
+    /// What the user should be told.
     pub(super) fn sentences(&self) -> impl Iterator<Item = &String> {
         self.standby.iter().chain(&self.conflicts)
     }
@@ -33,7 +33,7 @@ impl Findings {
 /// What came since the roster's thread last looked.
 pub(super) struct Heard {
     pub(super) pages: Vec<Vec<u8>>,
-    /// Whether somebody came or went, on either side.
+    /// Whether a member came or went, on either side.
     pub(super) changed: bool,
     /// The hardware addresses of the fabric's members.
     pub(super) living: HashSet<[u8; 6]>,

@@ -1,11 +1,11 @@
-//! Who is beyond: uplinks tell one another the members of their fabrics, so that no name and
+//! The members beyond: uplinks tell one another the members of their fabrics, so that no name and
 //! no address is given twice, and no two of them lead from one fabric to the same other one.
 //!
 //! A *page* is an Ethernet frame from an uplink to all others that it leads to, which goes no
 //! further ([`page`]). The thread that forwards passes pages on, and sends those it is given
-//! ([`link`]); all else is this module's own thread, which wakes up when something has changed,
-//! and every few seconds to repeat what it says. What it has heard is in the uplink's status,
-//! where those look who give out names and addresses ([`known_beyond`]).
+//! ([`link`]). All else is this module's own thread, which wakes up when something has changed, and
+//! every few seconds to repeat what it says. What it has heard is in the uplink's status, where
+//! members look that give out names and addresses ([`known_beyond`]).
 //!
 //! Of several uplinks of a fabric that lead to the same other one, the oldest forwards, and the
 //! others stand by until it ends. The fabric with the smaller number decides which one, so

@@ -6,9 +6,10 @@ use toehold_link::mq::NodeName;
 use crate::as_text;
 use crate::fabric::{Identity, NodeRecord};
 
-/// To whom pages are sent: a group that nobody else has, of the locally administered addresses.
+/// The destination of pages: a group that no other protocol has, of the locally administered
+/// addresses.
 const GROUP: [u8; 6] = [0x03, b't', b'o', b'e', 0, 1];
-/// For experiments, IEEE 802 §9.2.3; nobody but uplinks ever sees it.
+/// For experiments, IEEE 802 §9.2.3; only uplinks ever see it.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 pub(super) const HEADER: usize = 14;
 
@@ -52,7 +53,8 @@ pub(super) fn is_page(frame: &[u8]) -> bool {
     frame.get(..6) == Some(&GROUP) && frame.get(12..HEADER) == Some(&ETHER_TYPE)
 }
 
-/// The frames that say who is there; none over links whose frames are too short for that.
+/// The frames that list the members that are there; none over links whose frames are too short for
+/// that.
 pub(super) fn frames(
     fabric: u64,
     host: &str,
@@ -83,7 +85,7 @@ pub(super) fn frames(
     parts.enumerate().filter_map(frame).collect()
 }
 
-/// A name as it can be shown, whoever has sent it.
+/// A name as it can be shown, whichever peer has sent it.
 pub(super) fn plain(name: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_graphic() { letter } else { '?' };
     name.chars().take(MAX_HOST).map(plain).collect()

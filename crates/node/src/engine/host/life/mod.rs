@@ -189,7 +189,7 @@ impl Life {
         }
     }
 
-    /// Changes who drives.
+    /// Changes the threads that drive.
     pub(super) fn set_placement(&self, placement: crate::Placement) {
         for (_, shard) in self.shards.iter() {
             shard.signals.set_placement(placement);
@@ -306,7 +306,7 @@ impl Life {
         }
     }
 
-    /// Connects all who connect to a holder's listener to one of the kernel's.
+    /// Forwards all peers that connect to a holder's listener to one of the kernel's.
     pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
         self.relays.forward(holder, forward)
     }
@@ -349,7 +349,7 @@ impl Life {
             || self.parts.iter().any(|part| !part.marks.are(part.mark))
     }
 
-    /// Ends this life at once: whoever holds something of it is told so.
+    /// Ends this life at once. A process that holds something of it is told so.
     fn abandon(&mut self) {
         self.close();
         self.rouse_all();

@@ -19,7 +19,7 @@ pub(in crate::engine::host) fn start(
     struct Last(Sender<()>);
     impl Drop for Last {
         fn drop(&mut self) {
-            // Nobody listens to the end of a node that was asked to end.
+            // No thread listens to the end of a node that was asked to end.
             let _ = self.0.send(());
         }
     }

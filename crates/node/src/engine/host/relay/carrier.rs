@@ -45,7 +45,7 @@ pub(super) const LISTENERS: Token = 1 << 33;
 /// and connections whose owners are signalled from this one.
 pub(super) const MESSENGERS: Token = 1 << 34;
 
-/// Who carries the bytes of a shard's connections.
+/// Carries the bytes of a shard's connections.
 pub(super) struct Carrier {
     pub(super) shard: OneShard,
     /// The node's direct connections, and what is told if the thread that carries them ends.
@@ -247,7 +247,7 @@ impl Carrier {
         })
     }
 
-    /// Carries no more. A descriptor's end is watched as those of all other holders: nobody
+    /// Carries no more. A descriptor's end is watched as those of all other holders: no process
     /// will have the other one, or nothing will come from it.
     fn end(&mut self, token: Token) -> Result<(), Gone> {
         if token & LISTENERS != 0 {
@@ -265,7 +265,7 @@ impl Carrier {
         let mut shard = enter(&self.shard)?;
         match end {
             End::Descriptor(_) => shard.forget(Event::Connection(id)),
-            // Nobody else has the connection.
+            // No other process has the connection.
             End::Caller(_) => {
                 shard.waiting.holders.count_caller(false);
                 shard.close(Event::Connection(id));

@@ -150,7 +150,7 @@ impl Relay {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(Course::Waits),
                 Err(_) if is_alone(socket) => {
                     if let End::Caller(_) = self.end {
-                        // What the peer has sent, nobody will ever read.
+                        // No program will ever read what the peer has sent.
                         let mut shard = enter(way)?;
                         let _ = shard.stack.abort(self.id);
                         respond(way, &mut shard);

@@ -1,5 +1,6 @@
-//! From a node's listener to one of the kernel's, at the same place: that of a program which
-//! can be told nothing else, or does not ask. Whoever connects to the first, the engine connects to the second.
+//! Forwarding from a node's listener to one of the kernel's at the same place. Its program can be
+//! told nothing else, or does not ask. The engine connects a peer of the first listener to the
+//! second.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -11,10 +12,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::callers::{Callers, Forwarded};
 
-/// Processes that may accept from one listener and have been told who calls, at most.
+/// Processes that may accept from one listener and have been told the peers' addresses, at most.
 const TABLES: usize = 8;
 
-/// Where a listener of the kernel's is reached, and who was told so.
+/// Where a listener of the kernel's is reached, and the tables of the processes that are told the
+/// peers.
 #[derive(Debug)]
 pub(in crate::engine::host) struct Forward {
     listener: SocketAddr,
@@ -64,7 +66,7 @@ impl Forward {
         forward.socket().map(|_| forward)
     }
 
-    /// The same for those programs, too, that had the listener before: any of them may accept.
+    /// This way, also for the programs that had the listener before: any of them may accept.
     pub(super) fn and_before(&self, former: &Forward) -> Forward {
         let mut callers = self.callers.clone();
         for table in &former.callers {
@@ -91,7 +93,7 @@ impl Forward {
     ///
     /// # Errors
     ///
-    /// If the system has no sockets or ports, or nobody listens any more.
+    /// If the system has no sockets or ports, or no program listens any more.
     pub(in crate::engine::host) fn call(
         forward: &Arc<Forward>,
         local: SocketAddr,

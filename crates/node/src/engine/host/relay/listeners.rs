@@ -37,11 +37,11 @@ impl Listener {
 }
 
 impl Carrier {
-    /// Carries the bytes of those who connect to a listener from now on.
+    /// Carries the bytes of peers that connect to a listener from now on.
     pub(super) fn listen(&mut self, holder: u32, forward: Arc<Forward>) -> Result<(), Gone> {
         let mut shard = self.shard.enter()?;
         shard.tick();
-        // Nobody says when one is closed.
+        // No program reports that a listener is closed.
         self.listeners
             .retain(|_, listener| shard.stack.accept_queue_len(listener.id).is_ok());
         let Some(Event::Listener(id)) = shard.waiting.holders.get(holder) else {
@@ -69,7 +69,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Connects who has connected to a listener to the program's, if it is time to.
+    /// Connects a peer that has connected to a listener to the program's, if it is time to.
     pub(super) fn attend(&mut self, token: Token) -> Result<Course, Gone> {
         let shard = enter(&self.shard)?;
         let Some(listener) = self.listeners.get_mut(&token) else {
@@ -89,12 +89,12 @@ impl Carrier {
             let watched = self.register(token, Event::Listener(id), Interest::READABLE | Interest::EDGE)?;
             return Ok(match watched {
                 true => Course::GoesOn,
-                // There is no room to learn who connects.
+                // There is no room to learn of peers that connect.
                 false => Course::IsOver,
             });
         }
         match turn {
-            // Who comes then waits at the node's listener, until that is full as well.
+            // A peer that comes then waits at the node's listener, until that is full as well.
             Turn::Take if is_connecting(&self.relays, listener.last) => Ok(Course::Waits),
             Turn::Take => {
                 drop(shard);
@@ -112,7 +112,7 @@ impl Carrier {
         }
     }
 
-    /// Connects who has connected to a listener to the program's.
+    /// Connects a peer that has connected to a listener to the program's.
     fn accept(&mut self, token: Token) -> Result<Course, Gone> {
         let Some(Listener { id, forward, .. }) = self.listeners.get(&token) else {
             return Ok(Course::Waits);
@@ -144,7 +144,7 @@ impl Carrier {
                 }
                 self.watch(number, Relay::new(id, End::Caller(caller)))?;
             }
-            // As if nobody listened.
+            // The peer is reset, as it would be without a listener.
             None => {
                 let mut shard = enter(&self.shard)?;
                 shard.waiting.holders.count_caller(false);

@@ -49,7 +49,7 @@ type Carriers = BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>;
 enum Order {
     /// The bytes of a holder's connection.
     Connection(Lent),
-    /// Those of who connects to a holder's listener.
+    /// The bytes of peers that connect to a holder's listener.
     Listener(u32, Arc<Forward>),
     /// To the owner of a holder's connection, that urgent data were announced.
     Owner(u32, Messenger),
@@ -110,7 +110,7 @@ impl Relays {
         )
     }
 
-    /// Carries for who connects to a holder's listener, in whatever shard.
+    /// Carries for peers that connect to a holder's listener, in whatever shard.
     pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
         let forward = Arc::new(forward);
         let mut shards = 0..self.shards.count();
@@ -152,7 +152,7 @@ impl Relays {
         Ok((orders, thread.map_err(std::io::Error::other)?))
     }
 
-    /// Whether a thread has ended that nobody has told to.
+    /// Whether a thread has ended that was not told to.
     pub(super) fn are_over(&self) -> bool {
         self.carriers().values().any(|(_, thread)| thread.is_finished())
     }

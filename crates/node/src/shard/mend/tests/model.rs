@@ -311,7 +311,7 @@ impl<R: FnMut() -> u64> Model<R> {
         own
     }
 
-    /// Those who are parked, in the order of their calls.
+    /// The waiters that are parked, in the order of their calls.
     fn parked(&self) -> Vec<u32> {
         let parked = self.waiters.iter().filter(|waiter| waiter.is_parked);
         let mut parked: Vec<(u64, u32)> = parked.map(|waiter| (waiter.ticket, waiter.slot)).collect();
@@ -319,7 +319,8 @@ impl<R: FnMut() -> u64> Model<R> {
         parked.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// The same, and all registrations are in their polls' queues, and the wakers that were used.
+    /// Checks the shard, and that all registrations, and the wakers that were used, are in their
+    /// polls' queues.
     pub(super) fn check_mended(&mut self) {
         self.check();
         for poll in &self.polls {
