@@ -65,7 +65,8 @@ thread_local! {
     };
 }
 
-/// Whether the caller is such a child. Cheap as long as there is none.
+/// Whether the caller is a child that borrows this process's memory (`vfork`). Cheap as long as
+/// there is none.
 #[inline]
 pub(crate) fn is_borrower() -> bool {
     BORROWERS.load(Relaxed) != 0 && inside::is_borrower()

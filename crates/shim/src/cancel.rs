@@ -39,7 +39,7 @@ static USED: AtomicBool = AtomicBool::new(false);
 struct Sleeper {
     thread: pthread_t,
     number: pid_t,
-    /// It is to leave the library, since it may have been cancelled.
+    /// The thread is to leave the library, since it may have been cancelled.
     asked: AtomicBool,
 }
 

@@ -67,7 +67,7 @@ macro_rules! next {
             ///
             /// # Safety
             ///
-            /// As for the function.
+            /// The arguments are as the function's manual page demands, until the call returns.
             #[inline]
             #[allow(clippy::too_many_arguments)]
             pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {

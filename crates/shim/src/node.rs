@@ -26,9 +26,11 @@ use crate::{process, signals, stack, table};
 pub(crate) enum Route {
     Node,
     Kernel,
-    /// It would be the node's, which cannot be reached; the kernel has no way there of its own.
+    /// The connection would be the node's, which cannot be reached; the kernel has no way there of
+    /// its own.
     Lost,
-    /// It would be the node's, which cannot be reached, and the kernel's interface leads there, too.
+    /// The connection would be the node's, which cannot be reached, and the kernel's interface
+    /// leads there, too.
     Beside,
 }
 
@@ -127,7 +129,8 @@ static ATTACHED: AtomicU32 = AtomicU32::new(0);
 struct Search(Mutex<Option<Instant>>);
 
 impl Search {
-    /// It is not looked for so soon again, and a tenth of all time is spent in vain at most.
+    /// Time before the next look for what was not there. A tenth of all time is spent in vain at
+    /// most.
     const PAUSE: Duration = Duration::from_millis(100);
     const SHARE: u32 = 10;
 
@@ -327,7 +330,7 @@ pub(crate) fn be_silent() {
     }
 }
 
-/// It has not ended.
+/// Takes back that this process ends.
 pub(crate) fn stay() {
     if is_borrower() {
         return;

@@ -28,7 +28,7 @@ pub(crate) unsafe fn note(message: &msghdr) {
     }
 }
 
-/// Another process will have a listener, or what may become one.
+/// Prepares a listener, or what may become one, for another process that will have it.
 fn share(file: &File, number: c_int) {
     match &file.kind {
         Kind::Listener(listener) => listener.mode.share(number),
@@ -85,7 +85,8 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     numbers
 }
 
-/// Another program will have all connections that are not closed on `exec`, and what it is `given` besides.
+/// Gives another program all connections that are not closed on `exec`, and the descriptors `given`
+/// besides.
 pub(crate) fn give_all(given: &[c_int]) {
     for number in table::used() {
         let is_given = || given.contains(&number) || survives(number);
@@ -137,7 +138,7 @@ pub(crate) fn survives(number: c_int) -> bool {
     flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
-/// Another process will have it.
+/// Prepares a file for another process that will have it.
 fn give(file: &File) {
     if let Some(stream) = file.stream() {
         stream.note_shared();

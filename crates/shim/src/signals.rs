@@ -393,7 +393,7 @@ pub(crate) fn handle_calls(trap: extern "C" fn(c_int, *mut siginfo_t, *mut c_voi
     INSTALLED[libc::SIGSYS as usize].store(&former);
 }
 
-/// They are not, after all.
+/// Takes the library's handler of dispatched calls away again.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn leave_calls() {
     let former = INSTALLED[libc::SIGSYS as usize].action();

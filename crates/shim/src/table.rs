@@ -43,7 +43,8 @@ static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 pub(crate) struct Used(ManuallyDrop<toehold_shm::Used<'static, File>>);
 
 impl Drop for Used {
-    /// It may be the last one to have the file, whose end is the library's affair.
+    /// Lets go of the file. This may be the last use of it, and what its end does is the library's
+    /// affair.
     #[inline]
     fn drop(&mut self) {
         let _inside = Inside::enter();
@@ -201,7 +202,7 @@ pub(crate) fn is_own(number: c_int) -> bool {
     kind_of(number) == kind::OWN
 }
 
-/// It is not any more.
+/// Notes that a number is not one of the library's own any more.
 pub(crate) fn disown(number: c_int) {
     if let Some(index) = index(number) {
         if is_borrower() {

@@ -338,7 +338,7 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
 
 /// What a call has found.
 pub(crate) struct Told {
-    /// So many descriptors are ready.
+    /// Number of descriptors that are ready.
     pub(crate) number: c_int,
     /// Not at once: some may have been closed since it began.
     pub(crate) later: bool,

@@ -69,7 +69,8 @@ pub(crate) unsafe fn sent(
 
 /// # Safety
 ///
-/// As [`sent`].
+/// `parts` is null or points to `count` parts of the program's, each of which is readable until the
+/// call returns.
 #[cold]
 unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
     let _inside = Inside::enter();

@@ -51,12 +51,12 @@ const LOOKED: u8 = 2;
 /// Whether it has begun a thread.
 static THREADED: AtomicBool = AtomicBool::new(false);
 
-/// So much code is looked through before a program's first thread, which need have nothing to do with
-/// networks; it takes some milliseconds.
+/// Bytes of code that are looked through before a program's first thread, at most. The program need
+/// have nothing to do with networks, and looking takes some milliseconds.
 const MOST_BEFORE_THREAD: usize = 32 << 20;
 
 thread_local! {
-    /// It is this thread that looks.
+    /// Whether this is the thread that looks.
     static LOOKS: Cell<bool> = const { Cell::new(false) };
 }
 

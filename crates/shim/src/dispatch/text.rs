@@ -11,10 +11,11 @@ const SYSCALL: &[u8] = &[0x0f, 0x05];
 /// The one that sets what the kernel takes for the call's number, to what follows.
 const SET_EAX: u8 = 0xb8;
 
-/// So many bytes before a call its number is set, at most.
+/// Bytes before a call in which its number is set, at most.
 const BEFORE: usize = 48;
 
-/// As many bytes before a call its number is set, at most, if the function does nothing but the call.
+/// Bytes before a call in which its number is set, at most, if the function does nothing but the
+/// call.
 const CLOSE: usize = 24;
 
 /// What moves to RAX from there, behind a byte for 64 bits and before one for the operands.

@@ -64,7 +64,7 @@ impl Way {
     ///
     /// # Safety
     ///
-    /// As for `accept4`.
+    /// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
     unsafe fn next(self, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
         // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe {
@@ -78,7 +78,7 @@ impl Way {
 
 /// # Safety
 ///
-/// As for `accept4`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
 unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     signals::begin();
     let mut patience = Patience::default();
@@ -161,7 +161,7 @@ fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
 ///
 /// # Safety
 ///
-/// As for `accept4`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
 unsafe fn accept_from(
     way: Way,
     fd: c_int,
@@ -240,11 +240,11 @@ unsafe fn accept_from(
 ///
 /// # Errors
 ///
-/// Those of the kernel's call.
+/// The errors of the kernel's `accept4(2)`.
 ///
 /// # Safety
 ///
-/// As for `accept4`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
 unsafe fn accept_behind(
     behind: ForwardedPeers,
     domain: c_int,

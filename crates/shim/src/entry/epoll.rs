@@ -183,7 +183,7 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
 ///
 /// # Safety
 ///
-/// As for `epoll_pwait2`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `epoll_pwait2(2)`.
 unsafe fn wait(
     epfd: c_int,
     events: *mut epoll_event,
@@ -246,7 +246,7 @@ unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) ->
 ///
 /// # Safety
 ///
-/// As for `epoll_pwait2`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `epoll_pwait2(2)`.
 #[inline(never)]
 unsafe fn wait_on_node(
     epfd: c_int,

@@ -234,8 +234,8 @@ pub(crate) unsafe extern "C" fn execve(
     })
 }
 
-/// Another program is about to have connections of this one's. `given`: what it gets besides
-/// what survives `exec`.
+/// Prepares for another program that is about to have connections of this one's. `given` is what it
+/// gets besides what survives `exec`.
 ///
 /// # Safety
 ///

@@ -154,12 +154,12 @@ fn leave_for_cancellation() -> bool {
 /// Most bytes that one call moves, whatever the program says (MAX_RW_COUNT; write(2), NOTES).
 pub(crate) const MOST_BYTES: usize = (c_int::MAX as usize) & !0xfff;
 
-/// So many bytes of what is sent are touched before, at most: beyond, what is not there ends the program. What else
-/// may be there comes from a disk.
+/// Bytes of what is sent that are touched before, at most. Beyond them, memory that is not there
+/// ends the program. What else may be there comes from a disk.
 const TOUCHED_TO_SEND: usize = 1 << 20;
 
-/// So many bytes of each buffer are touched before anything is received: a page or two. The others may never
-/// be used, and then take no memory.
+/// Bytes of each buffer that are touched before anything is received: a page or two. The others may
+/// never be used, and then take no memory.
 const TOUCHED_TO_RECEIVE: usize = 4096;
 
 /// How many bytes of a buffer are sent if only the first `there` can be read. They are several times as many

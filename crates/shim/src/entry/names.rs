@@ -22,7 +22,7 @@ const LONGEST: usize = size_of::<libc::sockaddr_in6>();
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 pub(super) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
     if len == 0 || len as usize > size_of::<libc::sockaddr_storage>() {
         return Err(Errno::INVAL);
@@ -38,7 +38,8 @@ pub(super) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> O
 ///
 /// # Errors
 ///
-/// As the kernel's.
+/// EINVAL if the length is too short for an IPv6 address, EAFNOSUPPORT for another family, as the
+/// kernel.
 pub(super) fn check_family(domain: c_int, to: SocketAddr, len: socklen_t) -> Outcome<()> {
     match (domain, to.is_ipv6()) {
         (libc::AF_INET, false) | (libc::AF_INET6, true) => Ok(()),
@@ -51,7 +52,7 @@ pub(super) fn check_family(domain: c_int, to: SocketAddr, len: socklen_t) -> Out
 ///
 /// # Safety
 ///
-/// As for `getsockname`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `getsockname(2)`.
 pub(super) unsafe fn room_for_name(name: *mut sockaddr, len: *mut socklen_t) -> Outcome<()> {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let room = unsafe { super::wanted(len) }?.cast_signed();
@@ -64,7 +65,7 @@ pub(super) unsafe fn room_for_name(name: *mut sockaddr, len: *mut socklen_t) -> 
 
 /// # Safety
 ///
-/// As for `getsockname`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `getsockname(2)`.
 unsafe fn name_end(
     of: SocketAddr,
     domain: c_int,
@@ -144,7 +145,7 @@ pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len:
 ///
 /// # Safety
 ///
-/// As for `getsockname`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `getsockname(2)`.
 unsafe fn name_of(
     fd: c_int,
     (name, len): (*mut sockaddr, *mut socklen_t),

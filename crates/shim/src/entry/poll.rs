@@ -122,7 +122,7 @@ pub(super) unsafe fn ppoll_by_number(
 ///
 /// # Safety
 ///
-/// As for `ppoll`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `ppoll(2)`.
 unsafe fn poll_ours(
     fds: *mut pollfd,
     number: nfds_t,
@@ -262,7 +262,7 @@ pub(super) unsafe fn pselect6(
 ///
 /// # Safety
 ///
-/// As for `pselect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `pselect(2)`.
 unsafe fn select_ours(
     number: c_int,
     sets: [*mut fd_set; 3],

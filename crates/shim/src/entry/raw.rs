@@ -50,7 +50,8 @@ pub(crate) fn prepare() {
 ///
 /// # Safety
 ///
-/// As the system call.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the arguments of the system call of that
+/// number.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn syscall(
     number: c_long,
@@ -87,7 +88,8 @@ fn is_mask_of_another_size(number: c_long, [d, e, f]: [c_long; 3]) -> bool {
 ///
 /// # Safety
 ///
-/// As the system call.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the arguments of the system call of that
+/// number.
 pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     if number == libc::SYS_io_uring_setup && rings::is_refused() {
         return Some(answer::<c_int>(Err(Errno(libc::ENOSYS))).into());

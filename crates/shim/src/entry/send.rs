@@ -317,7 +317,8 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
     stream.send(&buffers, flags)
 }
 
-/// As the kernel has it, unless it is told otherwise (`net.core.optmem_max`).
+/// Bytes of control messages that a call sends at most: the kernel's default
+/// (`net.core.optmem_max`).
 const LONGEST_CONTROL: size_t = 128 << 10;
 
 const LONGEST_ADDRESS: socklen_t = size_of::<libc::sockaddr_storage>() as socklen_t;

@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
 ///
 /// # Safety
 ///
-/// As for `bind`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `bind(2)`.
 unsafe fn let_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let Ok(Passed::Inet(at)) = (unsafe { read_address(to, len) }) else {
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn bindresvport(fd: c_int, at: *mut libc::sockaddr_
 ///
 /// # Safety
 ///
-/// As for `bind`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `bind(2)`.
 #[cold]
 unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Outcome<c_int> {
     let like = stream.kernels_like()?;
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: soc
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 pub(super) unsafe fn connect_to_send(
     fd: c_int,
     (to, len): (*const sockaddr, socklen_t),
@@ -270,7 +270,7 @@ fn has_limit(fd: c_int) -> bool {
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::connect(fd, to, len) };
@@ -288,7 +288,7 @@ unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn connect_on_node(
     fd: c_int,
     to: *const sockaddr,
@@ -328,7 +328,7 @@ fn give_up(fd: c_int) {
 
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn connect_once(
     fd: c_int,
     (to, len): (*const sockaddr, socklen_t),
@@ -379,7 +379,7 @@ fn has_family(len: socklen_t) -> bool {
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn disconnect(
     file: &File,
     fd: c_int,

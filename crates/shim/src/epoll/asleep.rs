@@ -93,7 +93,7 @@ pub(crate) fn falls(file: Arc<File>) -> bool {
     stays
 }
 
-/// It is back.
+/// Notes that this thread does not wait in the kernel any more.
 pub(crate) fn wakes() {
     let _ = WAITS.try_with(|own| own.replace(None));
 }
@@ -135,7 +135,7 @@ pub(crate) fn sift(epoll: &Epoll, instance: c_int, events: &mut [epoll_event]) -
 }
 
 impl Epoll {
-    /// There is something on the node now: threads that wait in the kernel are to look.
+    /// Rouses threads that wait in the kernel, since there is something on the node now.
     pub(super) fn rouse_from_kernel(&self) {
         fence(SeqCst);
         if self.asleep.count() == 0 {

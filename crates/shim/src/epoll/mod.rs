@@ -78,7 +78,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// As the kernel is told.
+    /// The event as the kernel is told of it.
     fn event(self) -> epoll_event {
         epoll_event {
             events: self.events,

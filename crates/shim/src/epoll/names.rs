@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use toehold_socket::Token;
 
-/// Slots of the first chunk. Each chunk has twice as many as the one before.
+/// Slots of the first chunk. Each further chunk has twice as many as its predecessor.
 const FIRST: u32 = 64;
 
 /// Most chunks: registrations for all descriptors that a process can have.

@@ -23,7 +23,7 @@ pub(crate) struct InheritedListener {
 }
 
 impl InheritedListener {
-    /// That of a number, if it is a listener's.
+    /// The inherited listener that a number is, if it is a listener's.
     pub(crate) fn at(number: c_int) -> Option<InheritedListener> {
         is_listener(number).then(|| InheritedListener {
             fresh: UnconnectedSocket::found(number),

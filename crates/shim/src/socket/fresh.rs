@@ -23,11 +23,11 @@ use crate::{next, node, relay, table};
 /// How a call connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It waits, unless the socket says otherwise.
+    /// The call waits, unless the socket says otherwise.
     Waits,
-    /// It does not wait, whatever the socket says.
+    /// The call does not wait, whatever the socket says.
     AtOnce,
-    /// It sends, and the SYN waits for its bytes.
+    /// The call sends, and the SYN waits for its bytes.
     WithData,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct UnconnectedSocket {
     named: AtomicBool,
     /// The program has done to it what only the kernel knows of.
     kernels: AtomicBool,
-    /// Another process may have it, too.
+    /// Whether another process may have the socket, too.
     shared: AtomicBool,
     /// The kernel has begun to connect it, and the program has not been told the outcome.
     attempted: AtomicBool,
@@ -65,7 +65,8 @@ impl UnconnectedSocket {
         }
     }
 
-    /// One that another process has made, if a descriptor is a TCP socket that is neither connected nor listens.
+    /// The socket that another process has made, if a descriptor is a TCP socket that is neither
+    /// connected nor listens.
     pub(crate) fn at(number: c_int) -> Option<UnconnectedSocket> {
         let descriptor = table::borrow(&number);
         let family = sockopt::socket_domain(descriptor);
@@ -119,7 +120,8 @@ impl UnconnectedSocket {
         self.former_port.load(Relaxed)
     }
 
-    /// It is bound, to a port of the kernel's choice if the program has asked for `any_port`.
+    /// Notes that the socket is bound, to a port of the kernel's choice if the program has asked
+    /// for `any_port`.
     pub(crate) fn note_bound(&self, any_port: bool) {
         self.bound.store(true, Relaxed);
         self.any_port.store(any_port, Relaxed);
@@ -130,7 +132,7 @@ impl UnconnectedSocket {
         self.named.store(true, Relaxed);
     }
 
-    /// Another process is about to have it, too.
+    /// Notes that another process is about to have the socket, too.
     pub(crate) fn note_shared(&self) {
         self.shared.store(true, Relaxed);
     }

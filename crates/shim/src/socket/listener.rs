@@ -28,7 +28,7 @@ pub(crate) struct Listener {
     /// What connections have from it that is no affair of the stack's.
     others: Mutex<(u64, Vec<Meaning>)>,
     pub(crate) mode: Mode,
-    /// Another process was sent the kernel's.
+    /// Whether another process was sent the kernel's listener.
     is_given: AtomicBool,
     /// The peers that the engine connects to the kernel's listener. The engine accepts the node's connections
     /// if no thread waits for them there. The program may wait for the kernel's listener, past the library.
@@ -248,8 +248,8 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// As the kernel takes it: at most what `/proc/sys/net/core/somaxconn` says by default, and
-/// what is negative is as much as there may be.
+/// The backlog that the kernel makes of a program's: at most the default of
+/// `/proc/sys/net/core/somaxconn`. A negative one is as much as there may be.
 fn bounded(backlog: c_int) -> u32 {
     const MOST: u32 = 4096;
     u32::try_from(backlog).unwrap_or(MOST).min(MOST)

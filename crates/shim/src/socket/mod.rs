@@ -58,7 +58,7 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 pub(crate) struct Place(OwnedFd);
 
 impl Place {
-    /// One that shows something else until it is filled.
+    /// A place that shows something else until it is filled.
     pub(crate) fn like(number: c_int) -> Outcome<Place> {
         let copied = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), 0);
         copied.map(Place).map_err(|errno| Errno(errno.raw_os_error()))

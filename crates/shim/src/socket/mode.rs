@@ -19,14 +19,14 @@ const WAITS: OFlags = ASYNC;
 /// The mark of a listener that waits.
 const MARK: OFlags = OFlags::NONBLOCK.union(WAITS);
 
-/// That of one listener.
+/// The mode of one listener: whether calls on it wait.
 pub(crate) struct Mode {
-    /// Another process may have the listener. From then on it has the mark, which no other program uses. No
-    /// signal comes of it as long as it has no owner. Before, its flags are as the program wants them, and
-    /// the program may change them past the library.
+    /// Whether another process may have the listener. From then on the listener has the mark, which
+    /// no other program uses. No signal comes of it as long as it has no owner. Before, its flags
+    /// are as the program wants them, and the program may change them past the library.
     is_shared: AtomicBool,
-    /// The other process that has it knows of no mark, and is to find it as it was. So it has the mark only
-    /// for the moment in which a connection is taken.
+    /// Whether another process that knows of no mark has the listener, and is to find it as it was.
+    /// So the listener has the mark only for the moment in which a connection is taken.
     is_lent: bool,
 }
 
@@ -44,7 +44,7 @@ impl Mode {
         Mode::of_another(number, OFlags::NONBLOCK)
     }
 
-    /// Another process has the listener, and has said nothing.
+    /// The mode of a listener that another process has, which has said nothing.
     pub(super) fn found(number: c_int) -> Mode {
         Mode::of_another(number, MARK)
     }
@@ -110,7 +110,7 @@ impl Mode {
         is_kept
     }
 
-    /// Another process is about to have the kernel's listener, too.
+    /// Notes that another process is about to have the kernel's listener, too.
     pub(crate) fn share(&self, number: c_int) {
         if !self.is_shared.swap(true, Relaxed) {
             change(number, |flags| {

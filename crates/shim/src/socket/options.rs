@@ -27,7 +27,7 @@ use crate::next;
 /// TCP_ZEROCOPY_RECEIVE and TCP_TIMESTAMP, which libc does not name everywhere.
 const ZEROCOPY_RECEIVE: c_int = 35;
 const TIMESTAMP: c_int = 24;
-/// IP_PROTOCOL and IPV6_PATHMTU, likewise.
+/// The options IP_PROTOCOL and IPV6_PATHMTU, which `libc` lacks.
 const PORT: c_int = 52;
 const PATH_MTU: c_int = 61;
 

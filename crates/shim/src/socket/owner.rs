@@ -20,7 +20,7 @@ const F_GETSIG: c_int = 11;
 const F_SETOWN_EX: c_int = 15;
 const F_GETOWN_EX: c_int = 16;
 
-/// As `fcntl` passes it.
+/// The owner of a descriptor as `fcntl(2)` passes it.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Target {
@@ -30,7 +30,7 @@ struct Target {
 }
 
 impl Target {
-    /// That of a descriptor.
+    /// The owner of a descriptor.
     fn of(number: c_int) -> Target {
         let mut target = Target::default();
         // SAFETY: there is room for what is asked for.
@@ -38,7 +38,7 @@ impl Target {
         target
     }
 
-    /// It is sent those of this descriptor from now on.
+    /// Makes this the owner of a descriptor, which is sent its signals from now on.
     fn has(&self, number: c_int) {
         // SAFETY: `self` is borrowed for this call, and has the layout of the kernel's
         // `f_owner_ex`.
@@ -50,12 +50,12 @@ impl Target {
 pub(super) struct Owner {
     target: Target,
     signal: c_int,
-    /// It is sent one whatever happens (O_ASYNC).
+    /// Whether the owner is sent a signal for every event (O_ASYNC).
     pub(super) is_told_all: bool,
 }
 
 impl Owner {
-    /// That of a descriptor with these flags; `None`: there is none, and nothing to be sent.
+    /// The owner of a descriptor with these flags; `None` if there is none, and nothing to be sent.
     pub(super) fn of(number: c_int, flags: OFlags) -> Option<Owner> {
         let target = Target::of(number);
         let is_told_all = flags.contains(ASYNC);
@@ -67,7 +67,7 @@ impl Owner {
         })
     }
 
-    /// It is sent those of this descriptor from now on.
+    /// Makes this the owner of a descriptor, which is sent its signals from now on.
     pub(super) fn has(&self, number: c_int) {
         self.target.has(number);
         // SAFETY: the call takes numbers alone, and no pointer.

@@ -24,11 +24,11 @@ mod marks {
     /// What of `connect` the program knows.
     pub(super) const PHASE: u32 = 0b11;
     pub(super) const CONNECTED: u32 = 0;
-    /// It has not been told the outcome.
+    /// The program has not been told the outcome.
     pub(super) const CONNECTING: u32 = 1;
-    /// It has been told that there is no connection.
+    /// The program has been told that there is no connection.
     pub(super) const FAILED: u32 = 2;
-    /// It has ended the connection by another `connect`, maybe while calls wait for it.
+    /// The program has ended the connection by another `connect`, maybe while calls wait for it.
     pub(super) const DISSOLVED: u32 = 3;
 
     /// Calls say how much is left to be read (TCP_INQ).
@@ -46,7 +46,7 @@ mod marks {
 mod mode {
     /// The program may have told the kernel not to wait, past the library.
     pub(super) const UNSURE: u8 = 0;
-    /// There was nothing to read, and it is time to ask the kernel.
+    /// A call found nothing to read, and it is time to ask the kernel.
     pub(super) const ASKS: u8 = 1;
     pub(super) const KNOWN: u8 = 2;
 }
@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     mode: AtomicU8,
     /// The SYN may wait for what this process sends.
     pub(super) deferred: AtomicBool,
-    /// Another process may have the descriptor, and the library did not see how.
+    /// Whether another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
     pub(super) history: History,
     /// The last copy of the descriptor, once the program has none any more.
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// One that is being set up, as the program wants it.
+    /// A connection that is being set up, as the program wants it.
     pub(super) fn connecting(inner: TcpStream, from: &UnconnectedSocket) -> Stream {
         let bound = if from.is_bound() { marks::BOUND } else { 0 };
         inner
@@ -90,7 +90,7 @@ impl Stream {
         Stream::new(inner, from.domain, history)
     }
 
-    /// One that another process has made.
+    /// A connection that another process has made.
     pub(crate) fn adopted(inner: TcpStream) -> Stream {
         let is_ipv6 = inner.description().is_ipv6() || inner.local_addr().is_ok_and(|local| local.is_ipv6());
         let domain = if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -98,7 +98,7 @@ impl Stream {
         Stream::new(inner, domain, history)
     }
 
-    /// One that has what was set of its listener.
+    /// A connection that was accepted, with what was set of its listener.
     pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: (&History, &Legacy)) -> Stream {
         inner.description().set_ipv6(domain == libc::AF_INET6);
         let history = History::begin_accepted(inner.description(), listeners.0, listeners.1);
@@ -133,7 +133,7 @@ impl Stream {
         self.inner.description().marks() & marks::REPORTS_UNREAD != 0
     }
 
-    /// Its descriptor, to make the program's copies of.
+    /// Lends the connection's descriptor, to make the program's copies of.
     pub(super) fn lend(&mut self) -> Option<OwnedFd> {
         self.inner.lend_descriptor()
     }
@@ -153,7 +153,7 @@ impl Stream {
         self.inner.mark_descriptor();
     }
 
-    /// Another process has got the descriptor, or may have.
+    /// Notes that another process has got the descriptor, or may have.
     pub(crate) fn note_shared(&self) {
         self.shared.store(true, Relaxed);
         // The library tells the kernel what others have to know.

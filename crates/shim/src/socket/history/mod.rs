@@ -35,7 +35,7 @@ struct Inheritance {
 }
 
 impl History {
-    /// That of a connection or listener of the node's, for all processes that have it.
+    /// The history of a connection or listener of the node's, for all processes that have it.
     pub(super) fn shared(description: &Description) -> History {
         History {
             own: Mutex::default(),
@@ -71,7 +71,8 @@ impl History {
         history
     }
 
-    /// That of a socket that was made for a protocol, which is kept as an option is that says it.
+    /// The history of a socket that was made for a protocol. The protocol is kept as the option
+    /// that reports it.
     pub(super) fn of(protocol: c_int) -> History {
         let history = History::default();
         if ![0, libc::IPPROTO_TCP].contains(&protocol) {
@@ -160,7 +161,8 @@ impl History {
         }
     }
 
-    /// As the kernel does it: what is bound to an address of IPv6 is for IPv6 only.
+    /// Notes that a socket that is bound to an address of IPv6 is for IPv6 only, as the kernel
+    /// does.
     pub(super) fn note_bound(&self, at: IpAddr) {
         if at.is_ipv6() && !at.is_unspecified() {
             self.note(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
