@@ -84,7 +84,8 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As for [`TcpListener::bind`].
+    /// `AddrInUse`, also if a program of the kernel beside the node has the port;
+    /// `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind_with_backlog<A: ToSocketAddrs>(
         node: &Node,
         addr: A,
@@ -103,7 +104,8 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As for [`TcpListener::bind`].
+    /// `AddrInUse`, also if a program of the kernel beside the node has the port;
+    /// `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind_with_settings(
         node: &Node,
         addr: SocketAddr,
@@ -119,7 +121,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As for [`TcpListener::bind`].
+    /// `AddrInUse`, `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind_beside_kernel(
         node: &Node,
         addr: SocketAddr,
@@ -215,7 +217,8 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As [`TcpListener::descriptor`]; EMFILE if there is no room for another descriptor.
+    /// `Unsupported` if the node is only this process's; EMFILE if there is no room for another
+    /// descriptor.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.descriptor()?.try_clone_to_owned()
     }

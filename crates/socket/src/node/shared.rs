@@ -74,7 +74,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// Those of `act`; `NetworkDown` if it panicked.
+    /// The errors of `act`; `NetworkDown` if it panicked.
     #[inline]
     pub(crate) fn contain<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         // A call that was interrupted leaves its state to a node that no thread uses any more.
@@ -319,7 +319,7 @@ impl Shared {
         owned.ok_or_else(|| Errno::NOBUFS.into())
     }
 
-    /// It was closed.
+    /// Notes that this process has closed the poll.
     pub(crate) fn disown(&self, index: u8, shard: &mut Guard<'_>, ownership: Ownership) {
         if let Ok(handle) = self.handle(index) {
             handle.disown(shard, ownership);

@@ -70,7 +70,7 @@ struct Several {
 #[derive(Debug)]
 pub struct Events {
     list: Vec<Event>,
-    /// Those of sources in several shards.
+    /// The events of sources in several shards.
     several: Vec<Several>,
     capacity: usize,
 }

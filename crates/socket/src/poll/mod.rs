@@ -138,7 +138,8 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// As for [`Poll::poll`].
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF if the
+    /// poll is that of the process which this one was forked from.
     pub fn wait(
         &self,
         events: &mut Events,
@@ -166,7 +167,8 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// As for [`Poll::poll`].
+    /// `NetworkDown` if the node is gone; EBADF if the poll is that of the process which this one
+    /// was forked from.
     pub fn is_ready(&self) -> io::Result<bool> {
         self.registry.set.node.contain(|| {
             let set = &*self.registry.set;

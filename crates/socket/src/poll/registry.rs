@@ -73,7 +73,7 @@ mod sealed {
     }
 
     impl Kind {
-        /// Its node.
+        /// The node of the socket.
         pub(in crate::poll) fn node(&self) -> &Arc<Shared> {
             match self {
                 Kind::Stream(stream) => stream.node(),

@@ -97,7 +97,7 @@ impl Set {
         }
     }
 
-    /// Its number in a shard; one that no poll has if it is in none.
+    /// The number of the poll in a shard; one that no poll has if it is in none.
     pub(super) fn poll(&self, index: u8) -> u32 {
         let poll = self.polls.get(usize::from(index));
         poll.map_or(u32::MAX, |poll| poll.index)

@@ -48,7 +48,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for reading.
+    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over;
+    /// `NotConnected`; `NetworkDown` if the node is gone; or the connection's error, once.
     #[inline]
     pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
         let connection = match &*self.connection {
@@ -69,7 +70,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for reading; `WouldBlock` if there is nothing behind them.
+    /// `WouldBlock` if there is nothing behind them; `NotConnected`; `NetworkDown` if the node is
+    /// gone; or the connection's error, once.
     pub fn peek_behind(
         &self,
         bytes: usize,
@@ -86,7 +88,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for writing.
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over;
+    /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
+    /// the node is gone; or the connection's error.
     #[inline]
     pub fn send_with(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
         let waits = !options.nonblocking && self.connection.waits();
@@ -122,7 +126,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect`]. EINPROGRESS: the attempt has begun, and carries none of the bytes.
+    /// The errors of [`TcpStream::connect`]; EINPROGRESS if the attempt has begun, and carries none
+    /// of the bytes.
     pub fn send_first(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
         let Connected::Tcp(connection) = &*self.connection else {
             return self.send_with(buffers, options);
@@ -198,7 +203,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
+    /// The errors of [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
     pub fn finish_connect(&self, timeout: Option<Duration>) -> io::Result<()> {
         let connection = match &*self.connection {
             Connected::Tcp(connection) => connection,

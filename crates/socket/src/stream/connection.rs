@@ -24,7 +24,7 @@ pub(super) const LONG: usize = 16 << 10;
 /// Most requests that one connection leaves in a row for others to serve.
 const MOST_LEFT: u32 = 8;
 
-/// There is no channel of that number.
+/// A number that no channel has.
 const NO_CHANNEL: u32 = u32::MAX;
 
 /// A span that calls may wait at most.
@@ -94,7 +94,7 @@ impl Connection {
         self.holder.as_ref()
     }
 
-    /// Its holder, for as long as it is the only handle.
+    /// The connection's holder, for as long as this is the only handle.
     pub(super) fn holder_mut(&mut self) -> Option<&mut Holder> {
         self.holder.as_mut()
     }
@@ -119,7 +119,7 @@ impl Connection {
         })
     }
 
-    /// Its ends, if the engine carries its bytes.
+    /// The ends of the connection, if the engine carries its bytes.
     pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
         self.node.node.contain(|| match &self.holder {
             Some(holder) => self.node.handle()?.relayed(holder).map_err(gone),

@@ -64,9 +64,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of the last address: `ConnectionRefused`, `TimedOut`,
-    /// `HostUnreachable`, `NetworkUnreachable`, `AddrNotAvailable` if no port is
-    /// left, ENOBUFS if the node's bound of connections is reached.
+    /// The error of the last address: `ConnectionRefused`, `TimedOut`, `HostUnreachable`,
+    /// `NetworkUnreachable`, `AddrNotAvailable` if no port is left, ENOBUFS if the node's bound of
+    /// connections is reached.
     pub fn connect<A: ToSocketAddrs>(node: &Node, addr: A) -> io::Result<TcpStream> {
         each_address(addr, |addr| {
             Self::connect_with(node, &addr, &ConnectOptions::default())
@@ -77,8 +77,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect`]; `TimedOut` after that time, `InvalidInput`
-    /// if it is zero.
+    /// The errors of [`TcpStream::connect`]; `TimedOut` after that time, `InvalidInput` if it is
+    /// zero.
     pub fn connect_timeout(node: &Node, addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let options = ConnectOptions {
             timeout: Some(timeout),
@@ -91,8 +91,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect_timeout`]; `AddrInUse` or `AddrNotAvailable`
-    /// for the local address.
+    /// The errors of [`TcpStream::connect_timeout`]; `AddrInUse` or `AddrNotAvailable` for the
+    /// local address.
     pub fn connect_with(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
         if options.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(invalid("cannot set a 0 duration timeout"));
@@ -238,7 +238,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As [`TcpStream::descriptor`]; EMFILE if there is no room for another descriptor.
+    /// `Unsupported` if the node is only this process's; EMFILE if there is no room for another
+    /// descriptor.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.descriptor()?.try_clone_to_owned()
     }
@@ -343,7 +344,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for reading.
+    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over;
+    /// `NotConnected`; `NetworkDown` if the node is gone; or the connection's error, once.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let options = ReceiveOptions {
             peek: true,

@@ -108,8 +108,8 @@ impl TcpStream {
     /// all: resets the connection.
     ///
     /// Of several processes that have the connection, the last one to drop it waits, as with the
-    /// kernel's. No process waits if the last one just ends, or is killed, which the kernel does
-    /// likewise. Nor does a forked child wait that has made no call on the node.
+    /// kernel's. No process waits if the last one just ends, or is killed; the kernel's do not,
+    /// either. A forked child does not wait that has made no call on the node.
     ///
     /// # Errors
     ///
@@ -244,7 +244,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for writing.
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over;
+    /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
+    /// the node is gone; or the connection's error.
     pub fn send_out_of_band(&self, buf: &[u8]) -> io::Result<usize> {
         let options = SendOptions {
             urgent: true,
@@ -260,7 +262,10 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for writing; a record that did not fit as a whole has no end yet.
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over;
+    /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
+    /// the node is gone; or the connection's error. A record that did not fit as a whole has no end
+    /// yet.
     pub fn send_record(&self, buf: &[u8]) -> io::Result<usize> {
         let options = SendOptions {
             end_of_record: true,

@@ -76,7 +76,7 @@ fn a_killed_program_that_does_not_linger_resets_the_connection() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Its standard input is the connection when it runs the other program.
+/// A role whose standard input is the connection when it runs the other program.
 pub(crate) fn before_exec() {
     let mut stream = connect();
     stream.write_all(b"before ").unwrap();

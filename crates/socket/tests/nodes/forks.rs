@@ -63,7 +63,7 @@ fn several_children_accept_from_one_listener() {
     while TcpStream::connect(&client, address).is_ok() {}
 }
 
-/// Both write to one connection; the child first.
+/// Parent and child write to one connection; the child first.
 pub(crate) fn parent_goes_on() {
     let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
     echo(&mut stream, b"before").unwrap();

@@ -51,7 +51,8 @@ fn a_write_returns_while_another_process_has_the_lease() {
     });
 }
 
-/// It had been told as if there were nothing to send, which `sendfile` takes for the file's end.
+/// A send that found its room taken was told as if there were nothing to send, which `sendfile`
+/// takes for the file's end.
 #[test]
 fn room_that_another_thread_took_is_not_the_end_of_what_is_sent() {
     const EACH: usize = 16 << 20;

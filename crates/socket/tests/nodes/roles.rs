@@ -104,7 +104,7 @@ impl Program {
         self.child.wait().unwrap();
     }
 
-    /// It has to end by itself, and well.
+    /// Waits until the program has ended by itself, and well.
     pub(crate) fn finish(mut self) {
         drop(self.stdin.take());
         assert!(self.child.wait().unwrap().success());

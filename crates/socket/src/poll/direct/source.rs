@@ -42,7 +42,7 @@ pub(super) struct Source {
     pub(super) identity: Identity,
     pub(super) token: Token,
     pub(super) interest: Interest,
-    /// It was told of, and is told of once.
+    /// The source was reported, and is reported once.
     pub(super) is_spent: bool,
     pub(super) is_queued: bool,
 }
