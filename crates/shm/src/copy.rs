@@ -83,7 +83,8 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` must be at least 64.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
@@ -106,7 +107,8 @@ unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` must be at least 64.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
@@ -125,7 +127,8 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
 
 /// # Safety
 ///
-/// As for [`copy_lines`], on a processor with AVX-512.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64. The processor must have AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
@@ -135,7 +138,8 @@ unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
 
 /// # Safety
 ///
-/// As for [`copy_lines`], on a processor with AVX.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64. The processor must have AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {

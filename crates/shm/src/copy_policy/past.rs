@@ -78,7 +78,8 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
 ///
 /// # Safety
 ///
-/// As for [`stream_lines`], on a processor with AVX.
+/// `from` must be readable and `to` writable for `lines` lines of 64 bytes, without overlap, and
+/// `to` aligned to a line. The processor must have AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_lines_256(from: *const u8, to: *mut u8, lines: usize) {
