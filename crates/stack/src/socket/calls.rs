@@ -150,7 +150,7 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// As [`Stack::connect`].
+    /// `AddressInUse`, `AddressNotAvailable`, `InvalidInput`, `NetworkUnreachable`, `OutOfMemory`.
     pub fn connect_with_data(
         &mut self,
         now: Instant,
