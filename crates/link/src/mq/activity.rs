@@ -100,7 +100,7 @@ impl Activity {
         }
     }
 
-    /// These were told of a sleep, and have sent nothing before.
+    /// Notes peers that were told of a sleep, and have sent nothing before.
     pub(super) fn told(&mut self, slots: Slots) {
         self.told = slots;
     }

@@ -61,7 +61,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// These addresses; unspecified ones are none.
+    /// Claims these addresses; unspecified ones are none.
     pub fn new(ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>) -> Bound {
         Bound {
             ipv4: ipv4.map(|address| address.octets()).unwrap_or_default(),

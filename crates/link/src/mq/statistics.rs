@@ -15,11 +15,11 @@ pub struct MembershipStatistics {
     pub connected: u64,
     /// Handshakes this node refused, for any reason.
     pub refused: u64,
-    /// Of these, because what came was no handshake.
+    /// Handshakes this node refused because what came was no handshake.
     pub malformed: u64,
-    /// Of these, because nothing came in time.
+    /// Handshakes this node refused because nothing came in time.
     pub timed_out: u64,
-    /// Of these, because the user or the process had as many peers as it may have.
+    /// Handshakes this node refused because the user or the process had as many peers as it may have.
     pub over_quota: u64,
     /// Handshakes other nodes refused.
     pub refused_by_others: u64,
@@ -61,7 +61,7 @@ pub struct PeerStatistics {
     pub frames_sent: u64,
     /// Bytes of these frames.
     pub bytes_sent: u64,
-    /// Of these frames, the ones whose payload was not copied.
+    /// Sent frames whose payload was not copied.
     pub frames_sent_by_reference: u64,
     /// Times a frame found the ring full and was given back to the stack.
     pub full: u64,

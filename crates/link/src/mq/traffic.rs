@@ -299,7 +299,8 @@ impl Link for Port {
         Some(self.bell.as_fd())
     }
 
-    /// Also false while there is a peer that this process has not mapped.
+    /// Prepares a sleep. Returns `false` also while there is a peer that this process has not
+    /// mapped.
     fn prepare_sleep(&mut self) -> bool {
         self.flush();
         self.mappings.sweep(&self.state);

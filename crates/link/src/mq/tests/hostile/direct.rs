@@ -196,7 +196,7 @@ fn wrong_descriptors_for_bells_are_refused() {
     }
 }
 
-/// As one of another user, or one that has no descriptors left.
+/// A peer without bells, as one of another user, or one that has no descriptors left, has no bank.
 #[test]
 fn bank_with_peer_without_bells_has_none() {
     let fabric = Fabric::new();
