@@ -82,8 +82,8 @@ impl Descriptors {
         }
     }
 
-    /// Of all shards, the bells in front and what comes behind. `None`: there are not as
-    /// many as there should be.
+    /// The descriptors of all shards, the bells in front and what comes behind. Returns `None` if
+    /// there are not as many as there should be.
     pub(crate) fn all(
         list: Vec<OwnedFd>,
         shards: usize,

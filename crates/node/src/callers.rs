@@ -19,7 +19,7 @@ use crate::ownership::Relayed;
 /// Which of a node's listener's peers the engine forwards to the kernel's listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Forwarded {
-    /// All of them.
+    /// All peers.
     All,
     /// Peers that the program does not accept on the node, as long as it does not wait for them
     /// there. It may wait for the kernel's, in a way that the node does not hear of.

@@ -176,7 +176,8 @@ impl NodeConfig {
         self
     }
 
-    /// How many of the peers one user and one process can be; as many as there can be by default.
+    /// Limits how many of the peers one user and one process can be. By default they can be all
+    /// peers.
     #[must_use]
     pub fn quotas(mut self, quotas: Quotas) -> Self {
         self.quotas = quotas;

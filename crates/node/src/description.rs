@@ -20,7 +20,7 @@ use crate::direct::DirectEnd;
 /// Words before the settings: four lines of a cache, of which calls read the first.
 const FRONT: usize = 32;
 
-/// Words of the settings of a socket that no stack keeps, and the one before them.
+/// Words of the settings of a socket that no stack keeps.
 const SETTINGS: usize = size_of::<Settings>().div_ceil(size_of::<u64>());
 
 /// Words of one description.
@@ -64,7 +64,7 @@ const IPV6: u64 = 2;
 /// the other one may have been killed.
 const PATIENCE: u32 = 1000;
 
-/// Those of a shard.
+/// The descriptions of a shard's holders.
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptions {
     words: Words<AtomicU64>,
@@ -92,7 +92,7 @@ impl Descriptions {
         })
     }
 
-    /// That of a holder's number.
+    /// The description of a holder, by its number.
     #[inline]
     pub(crate) fn of(&self, number: u32) -> Option<Description> {
         let first = number as usize * WORDS;
@@ -213,7 +213,7 @@ impl Description {
     /// Bytes of notes that there is room for.
     pub const NOTES: usize = NOTES;
 
-    /// That of something that has no holder.
+    /// The description of something that has no holder.
     pub fn private() -> Description {
         let words = std::array::from_fn(|at| {
             AtomicU64::new(match at {
@@ -426,7 +426,7 @@ impl Description {
     ///
     /// # Errors
     ///
-    /// That of `change`.
+    /// The error of `change`.
     pub fn change_settings<E>(&self, change: impl FnOnce(&mut Settings) -> Result<(), E>) -> Result<(), E> {
         let version = self.word(at::SETTINGS_VERSION);
         let began = begin_change(version);

@@ -60,7 +60,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Mode {
-    /// There is none, or it does not run yet, or no longer.
+    /// There is no driver, or it does not run yet, or no longer.
     Absent = 0,
     /// Looks for marks now and then.
     Watching = 1,
@@ -199,7 +199,7 @@ impl Signals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Watch,
-    /// So long at most.
+    /// Rests, so long at most.
     Rest(Duration),
     /// At the link, until then.
     Sit(Option<Instant>),

@@ -32,7 +32,7 @@ pub enum NodeError {
     /// The fabric does not let the node in.
     #[error("cannot join the fabric: {0}")]
     Join(#[from] JoinError),
-    /// There is no memory for the node.
+    /// The system has no memory for the node.
     #[error("no memory for the node: {0}; lower its bounds of connections and payload memory")]
     Region(#[from] RegionError),
     /// The memory is too small for the stack.
@@ -41,10 +41,10 @@ pub enum NodeError {
     /// The TAP device cannot be used.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// There is no memory for direct connections.
+    /// The system has no memory for direct connections.
     #[error("no memory for direct connections: {0}; `--direct no` goes without")]
     Direct(#[from] MemoryError),
-    /// There is no port for the stack.
+    /// The fabric's node has no port for the stack.
     #[error("the node's port: {0}")]
     Port(#[from] PortError),
     /// The capture cannot be written.

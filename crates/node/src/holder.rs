@@ -103,13 +103,14 @@ impl Holder {
     /// Of a node that only this process uses.
     pub(crate) const PRIVATE: Holder = Holder(None);
 
-    /// Its number, unless the node is only this process's.
+    /// The holder's number, unless the node is only this process's.
     #[inline]
     pub(crate) fn number(&self) -> Option<u32> {
         self.0.as_ref().map(|held| held.number)
     }
 
-    /// It begins to stand for something, when the names of all descriptors had been looked at so often.
+    /// Notes that the holder begins to stand for something. `looks` is how often the names of all
+    /// descriptors had been looked at then.
     #[inline]
     pub(crate) fn begin(&self, looks: u64) {
         if let Some(held) = &self.0 {

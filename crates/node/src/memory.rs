@@ -17,7 +17,7 @@ use crate::direct;
 use crate::driver::Signals;
 use crate::shard::{WAITERS, Waiting};
 
-/// Holders beyond twice as many as there can be sockets.
+/// Holders beyond two for each possible socket.
 const SPARE_HOLDERS: u32 = 1 << 13;
 
 /// What the pieces of a region depend on.

@@ -281,7 +281,7 @@ impl ShardHandle {
         Some(Ownership(Some(record)))
     }
 
-    /// It was closed.
+    /// Notes that this process has closed the poll.
     pub fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
         if let Ownership(Some(record)) = ownership {
             shard.waiting.owners.remove(record);

@@ -36,7 +36,7 @@ impl Placement {
     /// Every placement.
     pub const ALL: [Placement; 3] = [Placement::Inline, Placement::Engine, Placement::Adaptive];
 
-    /// Its name, as it is given on a command line.
+    /// The placement's name, as it is given on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Placement::Inline => "inline",

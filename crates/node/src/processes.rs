@@ -65,7 +65,7 @@ pub(crate) enum Halt {
 /// A thread as the system sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// As `proc(5)` says it: R, S, D, T, t, Z, X.
+    /// The state, as `proc(5)` writes it: R, S, D, T, t, Z, X.
     pub(crate) state: char,
     /// Processor time, in ticks.
     pub(crate) used: u64,

@@ -67,7 +67,7 @@ impl Shards {
         }
     }
 
-    /// All of them, the first one first.
+    /// All shards, the first one first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &ShardHandle)> {
         (0..self.count()).map(|shard| (shard, self.get(shard)))
     }
@@ -104,7 +104,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// As for [`Shards::identify`].
+    /// If the holder is none of this node's, or the node is gone.
     pub fn sources(&self, holder: &Holder) -> Result<Vec<(u8, Event)>, HolderError> {
         let mut sources = Vec::new();
         for (shard, handle) in self.iter() {
@@ -179,7 +179,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// As for [`Shards::identify`].
+    /// If the descriptor is none of this node's, or the node is gone.
     pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<(Holder, Option<DirectEnd>), HolderError> {
         let holder = self.first.identify(descriptor)?;
         let end = self
@@ -210,7 +210,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// As for [`Shards::identify`].
+    /// If the descriptor is none of this node's, or the node is gone.
     pub fn relayed(&self, descriptor: OwnedFd) -> Result<Option<Relayed>, HolderError> {
         let holder = self.first.identify(descriptor)?;
         if self.is_direct_relayed(&holder) {

@@ -30,10 +30,10 @@ macro_rules! counters {
         pub enum Counter { $($(#[doc = $doc])+ $variant,)+ }
 
         impl Counter {
-            /// All of them, in the order in which people read them.
+            /// All counters, in the order in which people read them.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)+];
 
-            /// Its name in files.
+            /// The counter's name in files.
             pub fn name(self) -> &'static str {
                 match self { $(Counter::$variant => $name,)+ }
             }
@@ -83,7 +83,7 @@ counters! {
 /// Why there are no counters.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// There is no memory for them, or the file is of another kind.
+    /// The system has no memory for the counters, or the file is of another kind.
     #[error(transparent)]
     Memory(#[from] RegionError),
     /// The file cannot be opened.
@@ -94,7 +94,7 @@ pub enum UsageError {
         /// What the system said.
         source: Errno,
     },
-    /// They are of another version.
+    /// The counters are of another version.
     #[error("the file holds no counters of this version of toehold")]
     Foreign,
 }

@@ -66,7 +66,8 @@ impl Door {
 ///
 /// # Errors
 ///
-/// As [`Door::enter`].
+/// `HungUp` if that engine has ended; another error if it lets no process in, or the system
+/// refuses.
 pub fn enter(way_in: BorrowedFd<'_>, node: NodeName) -> Result<Connection, ControlError> {
     let system = |source| ControlError::System { node, source };
     let (own, theirs) = pair().map_err(system)?;

@@ -226,7 +226,7 @@ pub trait Host: Send + Sync + 'static {
 pub struct Client {
     /// Its process's number in `/proc`, as this process has it; 0 if it has none there.
     pub pid: u32,
-    /// Its user.
+    /// The process's user.
     pub uid: u32,
     /// Readable when the process has ended; absent where the system cannot tell.
     pub pidfd: Option<OwnedFd>,

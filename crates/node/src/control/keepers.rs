@@ -65,11 +65,11 @@ struct Keeper {
     descriptor: OwnedFd,
     /// Of a process that is to be alive.
     pid: Option<u32>,
-    /// The other end's inode, if it is a pair of sockets.
+    /// The inode of the other end, if it is a pair of sockets.
     inode: Option<u64>,
 }
 
-/// Of one node.
+/// What keeps one node.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     lifetime: Lifetime,

@@ -25,8 +25,8 @@ pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of a packet, at most.
 pub(super) const MAX_PACKET: usize = 8 << 10;
 
-/// Descriptors that come with a packet, at most: enough for a node with as many shards
-/// as there can be.
+/// Descriptors that come with a packet, at most. They suffice for a node with as many shards as
+/// there can be.
 pub const MAX_DESCRIPTORS: usize = 128;
 
 /// Holders made by one request, at most.
@@ -85,7 +85,7 @@ pub(super) enum Request {
     Names { node: Option<String> },
     /// How the node is.
     Status,
-    /// Its sockets.
+    /// To list the node's sockets.
     Sockets,
     /// What it counts.
     Counters,
@@ -157,7 +157,7 @@ pub(super) enum Answer {
     /// The records that were asked for, of nodes that run.
     Names(Vec<NodeRecord>),
     Captured(CaptureSummary),
-    /// It is done, or, with `Down`, has begun.
+    /// The request is done, or, with `Down`, has begun.
     Done,
     /// The answer is in the memory file that comes along.
     InMemory {

@@ -28,14 +28,14 @@ const SEALS: SealFlags = SealFlags::SHRINK
 /// A packet as it came.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// The other side closed it.
+    /// The other side closed the connection.
     HungUp,
     /// More bytes or descriptors than any message has. What came is gone.
     Oversized,
-    /// So many bytes, and descriptors.
+    /// A number of bytes, and descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// So many bytes, and descriptors of which the last ones are missing, since this process has no
-    /// room for more.
+    /// A number of bytes, and descriptors of which the last ones are missing, since this process
+    /// has no room for more.
     Cut(usize, Vec<OwnedFd>),
 }
 

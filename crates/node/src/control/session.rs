@@ -48,9 +48,9 @@ pub(super) struct Session {
     pub(super) rights: Rights,
     /// The process, or that it had ended before it was looked for. Watched once it has attached.
     pub(super) pidfd: Result<Option<OwnedFd>, Errno>,
-    /// Its number in the node, and since when.
+    /// The client's number in the node, and since when it has it.
     pub(super) process: Option<(u16, SystemTime)>,
-    /// It has begun a capture.
+    /// The client has begun a capture.
     pub(super) captures: bool,
     /// A descriptor that it has let go of, to be told whether it was the last one to.
     pub(super) entrusted: Option<OwnedFd>,

@@ -35,14 +35,14 @@ pub struct NodeStatus {
     /// Inodes of the descriptors by which programs keep the node.
     #[serde(default)]
     pub keepers: Vec<u64>,
-    /// Its stack.
+    /// The node's stack.
     pub stack: StackStatus,
 }
 
 /// A process of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Its number in the node.
+    /// The process's number in the node.
     pub process: u16,
     /// The system's number of it.
     pub pid: u32,
@@ -57,7 +57,7 @@ pub struct ProcessStatus {
 pub struct StackStatus {
     /// Which threads run it.
     pub placement: Placement,
-    /// Its independent parts.
+    /// Number of the stack's independent parts.
     pub shards: u16,
     /// Peers whose frames reach it.
     pub peers: u32,
@@ -130,16 +130,16 @@ pub struct KernelStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
-    /// It carries frames.
+    /// The interface carries frames.
     Up,
-    /// A program has set it down.
+    /// A program has set the interface down.
     Down,
-    /// It is up, but a program has taken its carrier away.
+    /// The interface is up, but a program has taken its carrier away.
     #[serde(rename = "no carrier")]
     NoCarrier,
-    /// A program has given it another hardware address than the one that peers know.
+    /// A program has given the interface another hardware address than the one that peers know.
     Readdressed,
-    /// A program has deleted it, or moved it to another network namespace.
+    /// A program has deleted the interface, or moved it to another network namespace.
     Gone,
 }
 
@@ -193,7 +193,7 @@ impl Display for KernelStatus {
 /// An interface of the kernel, as an uplink knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceStatus {
-    /// Its name when it was opened.
+    /// The interface's name when it was opened.
     pub name: String,
     /// How frames are taken from it.
     pub access: String,
@@ -243,7 +243,7 @@ pub struct RemoteStatus {
 /// Something the node counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// Its name: lower case, with underscores.
+    /// The counter's name: lower case, with underscores.
     pub name: String,
     /// How many since the node began; it only grows.
     pub value: u64,
@@ -286,7 +286,7 @@ pub struct SocketStatus {
     pub receive_queue: u32,
     /// Bytes the peer has not acknowledged; of a listener, its backlog.
     pub send_queue: u32,
-    /// Its own address.
+    /// The socket's own address.
     pub local: SocketAddr,
     /// The peer's.
     pub remote: Option<SocketAddr>,

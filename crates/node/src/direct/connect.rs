@@ -71,7 +71,7 @@ impl Opened {
         self.local
     }
 
-    /// The other side's address.
+    /// The address of the other side.
     pub fn peer_addr(&self) -> SocketAddr {
         self.remote
     }

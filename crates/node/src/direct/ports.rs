@@ -14,7 +14,7 @@ use toehold_stack::TcpConfig;
 /// Processes of a node, at most.
 const PROCESSES: usize = 1 << 13;
 
-/// Each process begins its search so many ports after the one before.
+/// Ports between the beginnings of two processes' searches.
 const APART: usize = 64;
 
 /// Which process has which port: in the region of a node's first shard, outside of the lease.
@@ -31,7 +31,7 @@ impl Ports {
         Words::bytes_needed(ports(stack).len()) + Words::bytes_needed(PROCESSES)
     }
 
-    /// Those of a node whose stack has these settings.
+    /// The ports of a node whose stack has these settings.
     pub(crate) fn create(carver: &mut Carver, stack: &TcpConfig) -> Result<Ports, OutOfMemory> {
         let ports = ports(stack);
         Ok(Ports {

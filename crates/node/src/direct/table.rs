@@ -44,12 +44,12 @@ pub(crate) struct Addresses {
     /// From the fabric, if it has one.
     pub(crate) ipv4: Option<Ipv4Addr>,
     pub(crate) ipv6: Option<Ipv6Addr>,
-    /// Its link-local address follows from this.
+    /// The node's hardware address, from which its link-local address follows.
     pub(crate) mac: [u8; 6],
 }
 
 impl Addresses {
-    /// All of them.
+    /// All addresses of the node.
     pub(crate) fn all(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let given = [self.ipv4.map(IpAddr::V4), self.ipv6.map(IpAddr::V6)];
         let follows = IpAddr::V6(link_local(self.mac));

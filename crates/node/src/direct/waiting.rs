@@ -43,7 +43,7 @@ pub trait WaitTarget {
 /// How a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DirectWait {
-    /// There may be something.
+    /// There may be something to take.
     Ready,
     /// The time is over.
     TimedOut,

@@ -78,10 +78,10 @@ pub enum LaunchError {
     /// A living node has the name.
     #[error("{0}")]
     NameInUse(String),
-    /// It said why it did not.
+    /// The process said why the node did not start.
     #[error("{0}")]
     Failed(String),
-    /// It ended without a word.
+    /// The process ended without a word.
     #[error(
         "the engine process of {node} ended while it started ({status}); give --log FILE to see what it says"
     )]
@@ -91,7 +91,7 @@ pub enum LaunchError {
         /// How.
         status: std::process::ExitStatus,
     },
-    /// It takes too long.
+    /// The node takes too long to start.
     #[error("the engine process of {0} did not start within 30 s; it has been stopped")]
     TimedOut(String),
 }
@@ -120,7 +120,7 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// As [`Launch::start`].
+    /// What the engine process said, if it failed.
     ///
     /// [`Connection::keep_for_life`]: crate::control::Connection::keep_for_life
     pub(crate) fn start_kept(&self) -> Result<(NodeRecord, OwnedFd), LaunchError> {

@@ -55,7 +55,7 @@ pub enum StartError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// There is no place for the node in the fabric.
+    /// The fabric has no place for the node.
     #[error(transparent)]
     Take(#[from] TakeError),
     /// A host beyond the fabric has an address.
@@ -98,7 +98,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// If a setting is out of range, the place is taken, or the host cannot be made.
     pub fn start_as(
         role: Role,
         seat: Seat,

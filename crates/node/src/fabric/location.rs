@@ -79,7 +79,7 @@ pub(super) fn open(name: &str, make: bool) -> Result<Fabric, FabricError> {
     }
 }
 
-/// Its owner decides which users may use it.
+/// The fabric's owner decides which users may use it.
 fn open_directory(name: &str, make: bool) -> Result<Fabric, FabricError> {
     let path = std::path::absolute(name).unwrap_or_else(|_| name.into());
     if make {

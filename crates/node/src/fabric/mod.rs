@@ -168,7 +168,8 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// As [`Fabric::open`], and if there is none.
+    /// If there is none, it cannot be opened, or others could change a fabric that is given by
+    /// name.
     pub fn existing(name: &str) -> Result<Fabric, FabricError> {
         location::open(name, false)
     }
@@ -222,7 +223,7 @@ impl Fabric {
         &self.name
     }
 
-    /// Its directory.
+    /// The directory of the fabric.
     pub fn path(&self) -> &Path {
         &self.path
     }

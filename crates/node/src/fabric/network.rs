@@ -25,7 +25,7 @@ pub struct Networks {
 /// Why a node cannot have an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssignError {
-    /// Another node has it.
+    /// Another node has the address.
     #[error("node {by} has the address {address} already; choose another, or none to be given one")]
     Taken {
         /// The address, as text.
@@ -91,7 +91,7 @@ impl Default for Networks {
     }
 }
 
-/// As in `10.77.0.0/16,fd77::/64`.
+/// Writes networks as in `10.77.0.0/16,fd77::/64`.
 ///
 /// ```
 /// use toehold_node::fabric::Networks;
@@ -123,7 +123,7 @@ impl FromStr for Networks {
 }
 
 impl Networks {
-    /// These networks, with those that are given in place of the ones of their family.
+    /// The networks, with those that are given in place of the ones of their family.
     #[must_use]
     pub fn with(mut self, given: &[IpNet]) -> Self {
         for network in given {

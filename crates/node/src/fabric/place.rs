@@ -47,7 +47,7 @@ pub enum TakeError {
     NameInUseBeyond {
         /// The name.
         name: NodeName,
-        /// The other host.
+        /// The name of the other host.
         host: String,
     },
     /// Every program of this host knows something else by the name.
@@ -81,7 +81,7 @@ pub enum TakeError {
          `chgrp GROUP {0}; chmod 2770 {0}`"
     )]
     NotAllowed(PathBuf),
-    /// There is no address for it.
+    /// The fabric has no address for the node.
     #[error(transparent)]
     Assign(#[from] AssignError),
     /// The fabric has other networks.
@@ -145,7 +145,8 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// If the name or an address is taken, in the fabric or beyond it, the fabric has other
+    /// networks, or its directory cannot be written.
     pub fn take_as(
         mut self,
         role: Role,

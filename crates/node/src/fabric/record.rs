@@ -29,7 +29,7 @@ pub enum Role {
     Node,
     /// An interface of the kernel, which has the member's addresses.
     Device,
-    /// It leads to others, and has no addresses.
+    /// The member leads to others, and has no addresses.
     Uplink,
 }
 
@@ -46,22 +46,24 @@ impl std::fmt::Display for Role {
 /// A node as its fabric knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its name.
+    /// The member's name.
     #[serde(with = "as_text")]
     pub name: NodeName,
-    /// Its hardware address.
+    /// The member's hardware address.
     #[serde(with = "as_text")]
     pub mac: Mac,
     /// What it is.
     #[serde(default)]
     pub role: Role,
-    /// Its IPv4 address, and the length of its network's prefix; unspecified if it has none.
+    /// The member's IPv4 address, and the length of its network's prefix; unspecified if it has
+    /// none.
     pub ipv4: Ipv4Net,
-    /// Its IPv6 address, and the length of its network's prefix; unspecified if it has none.
+    /// The member's IPv6 address, and the length of its network's prefix; unspecified if it has
+    /// none.
     pub ipv6: Ipv6Net,
-    /// Its largest IP packet, bytes.
+    /// The member's largest IP packet, bytes.
     pub mtu: u16,
-    /// Its engine process. Only for people to read: a file is no reason to kill one.
+    /// The member's engine process. Only for people to read: a file is no reason to kill one.
     pub pid: u32,
     /// When it was started, in seconds since 1970.
     pub started: u64,
@@ -108,7 +110,8 @@ impl From<&NodeRecord> for Identity {
 }
 
 impl NodeRecord {
-    /// Its addresses, IPv4 first. None: it is the kernel's or leads to other hosts.
+    /// The member's addresses, IPv4 first. It has none if it is the kernel's or leads to other
+    /// hosts.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let addresses = [self.ipv4.addr().into(), self.ipv6.addr().into()];
         let addresses = addresses.into_iter();

@@ -56,7 +56,7 @@ pub enum KernelError {
     /// No process could clean up after a killed engine.
     #[error("cannot note the device in the fabric: {0}")]
     Note(#[from] TakeError),
-    /// There are no descriptors left.
+    /// The system has no descriptors left.
     #[error("cannot keep the device: {0} (see `ulimit -n`)")]
     Descriptors(#[from] std::io::Error),
 }

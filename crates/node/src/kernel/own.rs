@@ -14,7 +14,7 @@ pub enum OwnNetworkError {
     /// No namespace can be made.
     #[error("{0}; with --net host the program shares the host's network")]
     Namespace(#[from] NamespaceError),
-    /// Its loopback device cannot be used.
+    /// The loopback device of the namespace cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
 }

@@ -23,7 +23,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// One that is there.
+    /// Watches an interface that is there.
     pub(crate) fn new(interface: Interface, netns: Option<String>, address: Option<[u8; 6]>) -> Watched {
         Watched {
             name: interface.name().to_owned(),

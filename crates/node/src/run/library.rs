@@ -12,13 +12,13 @@ const PLACES: [&str; 3] = ["", "../lib", "../lib/toehold"];
 /// Why the library cannot be preloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// It is not there.
+    /// The library is not there.
     #[error(
         "cannot find {LIBRARY}, which is preloaded into programs: there is neither {}; set {LIBRARY_VARIABLE} to its path",
         list(.0)
     )]
     Missing(Vec<PathBuf>),
-    /// It is not where the variable says.
+    /// The library is not where the variable says.
     #[error("there is no library at {}, where {LIBRARY_VARIABLE} says it is: {}", .0.display(), .1)]
     Elsewhere(PathBuf, std::io::Error),
     /// The dynamic linker would take it for several.

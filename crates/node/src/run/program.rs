@@ -34,10 +34,10 @@ const HEADER: u64 = 56;
 /// Why a command cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// There is no such program.
+    /// No program has that name.
     #[error("{}: there is no such program", .0.display())]
     Missing(OsString),
-    /// There is a file of the name, which is none.
+    /// A file has the name, but is no program.
     #[error("{}: it cannot be executed: {}", .0.display(), .1)]
     NotExecutable(OsString, Errno),
 }
@@ -248,7 +248,7 @@ fn section_names(file: &File, beginning: &[u8]) -> Option<Vec<u8>> {
     read(file, offset, len.min(MAX_NAMES))
 }
 
-/// So many bytes of a file, or as many as there are.
+/// Reads a number of bytes of a file, or as many as there are.
 fn read(file: &File, offset: u64, len: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(len).ok()?];
     let mut filled = 0;

@@ -52,7 +52,7 @@ pub enum StayError {
          end it first (`toehold down {0}`)"
     )]
     NoNetwork(String),
-    /// Its network cannot be entered.
+    /// The node's network cannot be entered.
     #[error("cannot enter the network of node {0}: {1}; this takes its user's rights in the namespace")]
     Enter(String, Errno),
     /// The system has no descriptor left.

@@ -14,7 +14,7 @@ use self::value::Value;
 /// A row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// Its name: on the command line behind two dashes.
+    /// The setting's name: on the command line behind two dashes.
     pub name: &'static str,
     /// The variable of the environment that gives it where the command line does not.
     pub variable: &'static str,
@@ -55,7 +55,7 @@ impl Setting {
         TABLE.iter().find(|setting| setting.name == name)
     }
 
-    /// Its value where the command line has its name and no value, if that may be.
+    /// The setting's value where the command line has its name and no value, if that may be.
     pub fn bare(&self) -> Option<&'static str> {
         self.bare.first().copied()
     }

@@ -207,7 +207,7 @@ impl Interests {
         self.entries.get_mut(index)
     }
 
-    /// `None`: there are as many interests as there may be.
+    /// Adds an entry. Returns `None` if there are as many interests as there may be.
     pub(crate) fn insert(&mut self, entry: Entry) -> Option<u32> {
         let bucket = self.bucket(entry.key());
         let next = self.buckets[bucket];

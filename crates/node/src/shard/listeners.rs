@@ -13,7 +13,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// As [`Stack::listen`](toehold_stack::Stack::listen).
+    /// The errors of [`Stack::listen`](toehold_stack::Stack::listen).
     pub fn listen(
         &mut self,
         local: SocketAddr,
@@ -47,7 +47,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// As [`Stack::set_listener_option`](toehold_stack::Stack::set_listener_option).
+    /// The errors of [`Stack::set_listener_option`](toehold_stack::Stack::set_listener_option).
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> Result<(), SocketError> {
         self.stack.set_listener_option(id, option)?;
         if matches!(option, SocketOption::DeferAccept(_)) {

@@ -534,7 +534,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// As [`Stack::rename`].
+    /// The errors of [`Stack::rename`].
     pub(crate) fn relay(&mut self, holder: u32, id: ConnectionId) -> Result<(), SocketError> {
         let renamed = self.stack.rename(id)?;
         self.tick();

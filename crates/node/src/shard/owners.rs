@@ -38,7 +38,7 @@ impl Owners {
         self.records.insert(Record { poll, process })
     }
 
-    /// It was closed.
+    /// Removes the record of a poll that was closed.
     pub(crate) fn remove(&mut self, record: u32) {
         self.records.remove(record);
     }

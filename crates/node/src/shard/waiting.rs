@@ -162,7 +162,8 @@ impl Resters {
         bells?.try_into().map(Resters).map_err(|_| Errno::NOBUFS)
     }
 
-    /// Those of another process of the node. `None`: there are not as many as there should be.
+    /// The bells of another process of the node. Returns `None` if there are not as many as there
+    /// should be.
     pub(crate) fn from_list(list: Vec<OwnedFd>) -> Option<Resters> {
         let bells: Vec<_> = list.into_iter().map(Doorbell::from_fd).collect();
         bells.try_into().map(Resters).ok()

@@ -146,7 +146,7 @@ pub enum InvalidUplink {
         "{0} has no ports behind it for the other queues: there is one for each, from the one that is named on"
     )]
     Ports(SocketAddr),
-    /// It would talk to itself.
+    /// The uplink would talk to itself.
     #[error("{0} is where this host listens: name the others' addresses, and leave out its own")]
     Itself(SocketAddr),
 }

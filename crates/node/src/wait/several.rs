@@ -62,7 +62,7 @@ struct Place<'a> {
     index: u8,
     handle: &'a ShardHandle,
     ticket: u64,
-    /// Its slot while it rests.
+    /// The call's slot in this shard while it rests.
     slot: Option<u32>,
     seated: bool,
     subscription: Option<Subscription>,
@@ -72,7 +72,7 @@ struct Place<'a> {
 /// How a thread went to rest.
 enum Rested<T> {
     Done(T),
-    /// It did not: something has come up.
+    /// The thread did not rest: something has come up.
     NotYet,
     Woken,
 }

@@ -105,7 +105,7 @@ impl SpinBudget {
         }
     }
 
-    /// It did not come: spin less the next time.
+    /// Notes that what was spun for did not come: spins less the next time.
     pub fn in_vain(&self) {
         self.ns.store(self.ns.load(Relaxed) / 2, Relaxed);
     }

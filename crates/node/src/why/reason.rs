@@ -24,7 +24,7 @@ macro_rules! reasons {
             /// All reasons, in the order of the documentation.
             pub const ALL: &'static [Reason] = &[$(Reason::$variant,)+];
 
-            /// Its word, for people and programs.
+            /// The reason's word, for people and programs.
             pub fn word(self) -> &'static str {
                 match self { $(Reason::$variant => $word,)+ }
             }

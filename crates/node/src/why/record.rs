@@ -111,7 +111,7 @@ impl Records {
         true
     }
 
-    /// All of them, in the order in which they came.
+    /// All records, in the order in which they came.
     pub(crate) fn all(&self) -> &[Unaccelerated] {
         &self.records
     }

@@ -22,12 +22,12 @@ pub enum ControlError {
         /// The fabric.
         fabric: String,
     },
-    /// It belongs to another user, and this user may not even ask it.
+    /// The node belongs to another user, and this user may not even ask it.
     #[error(
         "node {0} belongs to another user, and this user may not join its fabric; ask that user, or root (--allow-user)"
     )]
     Foreign(NodeName),
-    /// It said no.
+    /// The node refused.
     #[error("node {node}: {refusal}")]
     Refused {
         /// The node.
@@ -35,19 +35,19 @@ pub enum ControlError {
         /// What it said.
         refusal: Refusal,
     },
-    /// It said nothing.
+    /// The node did not answer in time.
     #[error("node {node} does not answer; if its engine process is stopped, `kill -CONT {}` has it go on",
         process.map_or("PID".to_owned(), |process| process.to_string()))]
     TimedOut {
         /// The node.
         node: NodeName,
-        /// Its engine process, if the kernel said which one that is.
+        /// The node's engine process, if the kernel said which one that is.
         process: Option<u32>,
     },
-    /// It is gone.
+    /// The node is gone.
     #[error("node {0} has ended")]
     HungUp(NodeName),
-    /// It said something else.
+    /// The node's answer was not one to the request.
     #[error("node {0} gave an answer that fits no question; is its engine process of another version?")]
     Nonsense(NodeName),
     /// The system refused.

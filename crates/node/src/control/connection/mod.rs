@@ -47,7 +47,7 @@ pub struct Connection {
 /// What a process has of a node that it has attached to.
 #[derive(Debug)]
 pub struct Attached {
-    /// Its place in the node.
+    /// The process's place in the node.
     pub attachment: Attachment,
     /// How its children get in.
     pub door: Door,

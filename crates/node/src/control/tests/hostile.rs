@@ -101,8 +101,7 @@ fn a_client_that_does_not_read_holds_nobody_up_and_is_dropped() {
     served.end();
 }
 
-/// It asks much at once, and takes the answers later: none is lost, and none
-/// comes twice.
+/// A client asks much at once, and takes the answers later: none is lost, and none comes twice.
 #[test]
 fn a_client_that_asks_ahead_gets_every_answer() {
     let served = Served::with(25, Limits::default());

@@ -52,7 +52,7 @@ struct Fake {
     processes: AtomicU16,
     captures: AtomicBool,
     sockets: usize,
-    /// It panics when it is asked for its counters.
+    /// Whether the host panics when it is asked for its counters.
     panics: bool,
     /// Rung: something is to be closed.
     closings: Doorbell,

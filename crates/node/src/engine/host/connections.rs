@@ -30,7 +30,7 @@ const DISCARDS_NS: u64 = 500_000_000;
 struct Holders {
     /// What they stood for is still to be closed.
     gone: Vec<Gone>,
-    /// They stand for nothing.
+    /// Holders that stand for nothing.
     freed: Vec<u32>,
     /// Rung once that is closed.
     bells: Bells,

@@ -20,7 +20,7 @@ pub(super) struct Ends {
     /// Readable while holders whose other ends are known to be gone stand for something that is not
     /// closed yet.
     closing: OwnedFd,
-    /// Of both.
+    /// Readable while `epoll` or `closing` is.
     events: OwnedFd,
     ends: Vec<Option<End>>,
     /// Numbers that may be given again.
@@ -64,7 +64,7 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// It is watched again.
+    /// Watches the end again.
     fn drop(&mut self) {
         // If that fails, its number is not given again before the node's next life.
         let _ = watch(&self.epoll, &self.socket, self.cookie);
@@ -148,7 +148,7 @@ impl Ends {
         Ok((number, other))
     }
 
-    /// Both ends of a holder, of which the first is watched.
+    /// A pair of ends for a holder, of which the first is watched.
     fn pair(&mut self, number: u32) -> Result<(End, OwnedFd), Errno> {
         let (socket, other) = socketpair(
             AddressFamily::UNIX,
@@ -265,7 +265,7 @@ impl Ends {
         self.free.extend(numbers);
     }
 
-    /// All of them are: what they stood for is gone.
+    /// Forgets all holders: what they stood for is gone.
     pub(super) fn clear(&mut self) {
         self.ends.clear();
         self.free.clear();

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((summary.frames, summary.lost, summary.write_errors), (1, 1, 1));
     }
 
-    /// Its end waited for two seconds, and then said that it had failed.
+    /// The node's end waited for two seconds, and then said that it had failed.
     #[test]
     fn a_pipe_that_is_read_late_gets_everything() {
         let (mut reader, writer) = io::pipe().unwrap();

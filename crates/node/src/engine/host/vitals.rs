@@ -48,7 +48,7 @@ const TICKS: u64 = 100;
 pub(super) enum Finding {
     /// Nothing.
     Well,
-    /// It is over.
+    /// The life is over.
     Lost,
     /// A thread of the engine itself does not come back.
     Stuck,

@@ -27,7 +27,7 @@ struct Uplink {
     heard: Instant,
     host: String,
     members: Vec<Identity>,
-    /// Those of pages whose successors have not come yet, and the one that is due.
+    /// The members of pages whose successors have not come yet, and the page that is due.
     coming: Vec<Identity>,
     due: u32,
 }

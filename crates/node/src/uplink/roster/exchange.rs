@@ -42,7 +42,7 @@ pub(super) struct Heard {
 #[derive(Debug, Default)]
 struct Inside {
     pages: Vec<Vec<u8>>,
-    /// Of these pages.
+    /// The bytes of these pages.
     bytes: usize,
     changed: bool,
     living: HashSet<[u8; 6]>,
@@ -102,7 +102,7 @@ impl Exchange {
         self.news.notify_all();
     }
 
-    /// Another host came, which has heard nothing yet, or went.
+    /// Notes that another host came, which has heard nothing yet, or went.
     pub(super) fn note_host(&self) {
         self.lock().changed = true;
         self.news.notify_all();

@@ -25,7 +25,7 @@ fn member(number: u8) -> Identity {
 }
 
 impl Listener {
-    /// One that has heard nothing yet.
+    /// A listener that has heard nothing yet.
     pub fn new() -> Listener {
         Listener {
             known: Known::default(),

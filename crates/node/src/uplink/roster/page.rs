@@ -31,7 +31,7 @@ pub(super) struct Page {
     /// The uplink's.
     #[serde(with = "as_text")]
     pub(super) uplink: NodeName,
-    /// Its fabric's number.
+    /// The fabric's number.
     pub(super) fabric: u64,
     /// Which part it is, and of how many.
     pub(super) number: u32,

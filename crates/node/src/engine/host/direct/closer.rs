@@ -41,7 +41,7 @@ pub(super) struct Task {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// Its last holder is gone.
+    /// The last holder of the connection is gone.
     Close,
     Reset,
     /// This side's end was not made: the connection is refused.

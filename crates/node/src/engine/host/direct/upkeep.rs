@@ -50,7 +50,7 @@ struct Seen {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// So many bytes were sent, and no more.
+    /// A number of bytes was sent, and no more.
     Idle(u64),
     /// A writer waits, and the peer has read so many bytes.
     Blocked(u64),

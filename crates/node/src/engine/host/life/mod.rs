@@ -69,11 +69,11 @@ pub(super) struct Life {
 /// What the death of a process has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Burial {
-    /// It was not running the stack.
+    /// The process was not running the stack.
     Quiet,
-    /// It was, and the stack goes on without it.
+    /// The process was running the stack, which goes on without it.
     Mended,
-    /// It was, and this life is lost.
+    /// The process was running the stack, and this life is lost.
     Lost,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct RelayOrders {
 enum Order {
     /// The bytes of a holder's connection.
     Holder(DirectEnd, Lent),
-    /// Those of a connection to a forwarded listener.
+    /// The bytes of a connection to a forwarded listener.
     Caller(Offered, Caller),
     /// To the owner of an end, that urgent data were announced.
     Owner(DirectEnd, Messenger),
