@@ -184,7 +184,7 @@ impl Attachment {
         self.membership.lookout.engine()
     }
 
-    /// Fails if the engine is gone; tells everybody else so. One system call.
+    /// Fails if the engine is gone, and tells the node's other threads so. One system call.
     pub(crate) fn check(&self) -> Result<(), Gone> {
         self.membership.lookout.check()
     }
@@ -259,7 +259,7 @@ impl Attachment {
             };
             match descriptors.map(|descriptors| port.map(slot, generation, descriptors)) {
                 Some(Ok(mapped)) => self.membership.estate.note(self.shard, &mapped),
-                // The peer is cut off, and no peer of anybody.
+                // The peer is cut off, and is no process's peer any more.
                 Some(Err(error)) if error.is_offence() => {}
                 // It cannot be had now. Others take its frames, and so does this process later.
                 _ => {
@@ -336,8 +336,8 @@ impl Membership {
         }
     }
 
-    /// The descriptors of a bank of direct connections. `None`: it is not there any more, or the
-    /// engine does not answer.
+    /// The descriptors of a bank of direct connections. Returns `None` if it is not there any more,
+    /// or the engine does not answer.
     pub(crate) fn bank(&self, entry: &Entry) -> Option<Vec<OwnedFd>> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.bank(entry.slot, entry.generation).ok()?

@@ -46,14 +46,14 @@ const BYTES: usize = ENTRIES * ENTRY * size_of::<u64>();
 pub struct Callers(Words<AtomicU64>);
 
 impl Callers {
-    /// Makes an empty one. `None`: the system has no memory or no descriptors.
+    /// Makes an empty table. Returns `None` if the system has no memory or no descriptors.
     pub fn create() -> Option<Callers> {
         let region = Region::create("toehold-callers", BYTES).ok()?;
         let made = Words::<AtomicU64>::all_of(region, MARK)?;
         Callers::open(descriptors::copy(made.region().fd()?).ok()?)
     }
 
-    /// The one that a descriptor is of. `None`: it is something else.
+    /// The table that a descriptor is of. Returns `None` if it is something else.
     pub(crate) fn open(descriptor: OwnedFd) -> Option<Callers> {
         let region = Region::open_within(descriptor, Access::ReadWrite, BYTES as u64).ok()?;
         let words = Words::all_of(region, MARK)?;

@@ -280,7 +280,7 @@ impl Description {
         let _ = self.word(at::FLAGS).fetch_update(Relaxed, Relaxed, change);
     }
 
-    /// How long reading waits; `None`: as long as it takes.
+    /// How long reading waits; `None` means as long as it takes.
     #[inline]
     pub fn read_timeout(&self) -> Option<Duration> {
         span(self.word(at::READ_TIMEOUT))

@@ -42,7 +42,7 @@ pub fn is_pending() -> bool {
     HOOK.get().is_some_and(|hook| (hook.is_pending)())
 }
 
-/// Whether anybody asks.
+/// Whether a library asks for signals.
 #[inline]
 pub(crate) fn are_watched() -> bool {
     HOOK.get().is_some()

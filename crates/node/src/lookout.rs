@@ -27,7 +27,7 @@ impl Lookout {
         self.engine.as_fd()
     }
 
-    /// Fails if the engine is gone; tells everybody else so. One system call.
+    /// Fails if the engine is gone, and tells the node's other threads so. One system call.
     pub(crate) fn check(&self) -> Result<(), Gone> {
         if self.is_alive() {
             return Ok(());

@@ -71,7 +71,7 @@ impl ShardHandle {
         })
     }
 
-    /// Lets a holder stand for a connection or listener. False: it cannot.
+    /// Lets a holder stand for a connection or listener. Returns `false` if it cannot.
     #[inline]
     pub fn hold(&self, shard: &mut Shard, holder: &Holder, source: Event) -> bool {
         let set = |number| {
@@ -270,8 +270,8 @@ impl ShardHandle {
         })
     }
 
-    /// Notes that this process has a poll, which is to be closed when the process ends.
-    /// `None`: there is no room for that.
+    /// Notes that this process has a poll, which is to be closed when the process ends. Returns
+    /// `None` if there is no room for that.
     pub fn own(&self, shard: &mut Guard<'_>, poll: u32) -> Option<Ownership> {
         if self.attachment.is_none() {
             // The node ends with this process.

@@ -10,10 +10,10 @@ use toehold_link::credentials::{PeerCredentials, peer_pidfd};
 
 /// A descriptor of the process at the other end of a Unix socket, and of no other one.
 ///
-/// Where the kernel has no such descriptors (before Linux 6.5), the number that the process had when it
-/// connected is looked up. The connection must be whole afterwards, since the number may be another
-/// process's by then. `None`: the process is of a PID namespace that cannot be seen from here, or the
-/// system refuses.
+/// Where the kernel has no such descriptors (before Linux 6.5), the number that the process had
+/// when it connected is looked up. The connection must be whole afterwards, since the number may be
+/// another process's by then. Returns `None` if the process is of a PID namespace that cannot be
+/// seen from here, or the system refuses.
 ///
 /// # Errors
 ///

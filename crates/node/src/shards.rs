@@ -173,9 +173,9 @@ impl Shards {
         self.first.descriptions.direct_end(holder.number()?)
     }
 
-    /// The holder that a descriptor is, which another process has given to this one, and the end
-    /// of a direct connection that it stands for. `None`: it stands for none, or the engine carries
-    /// its bytes.
+    /// The holder that a descriptor is, which another process has given to this one, and the end of
+    /// a direct connection that it stands for. Returns `None` if it stands for none, or the engine
+    /// carries its bytes.
     ///
     /// # Errors
     ///

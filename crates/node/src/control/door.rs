@@ -56,7 +56,8 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// `HungUp` if that engine has ended; if it does not let anybody in, or the system refuses.
+    /// `HungUp` if that engine has ended; another error if it lets no process in, or the system
+    /// refuses.
     pub fn enter(&self, node: NodeName) -> Result<Connection, ControlError> {
         enter(self.way_in.as_fd(), node)
     }

@@ -1,5 +1,5 @@
-//! The server: one thread, one epoll set, no waiting for anybody. What it does
-//! when it is asked is in `requests`.
+//! The server: one thread, one epoll set, which waits for no client. What it does when it is asked
+//! is in `requests`.
 
 use std::collections::HashMap;
 use std::io::Write as _;

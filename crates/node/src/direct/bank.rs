@@ -219,8 +219,9 @@ impl Bank {
     }
 
     /// The descriptor that becomes readable when the other side rings a waiter of this node that
-    /// sleeps on descriptors. It stays readable: see [`Ear`](super::Ear). `None`: the other side
-    /// is of another user, this process has no descriptors left, or the engine does not answer.
+    /// sleeps on descriptors. It stays readable: see [`Ear`](super::Ear). Returns `None` if the
+    /// other side is of another user, this process has no descriptors left, or the engine does not
+    /// answer.
     pub fn bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
         self.bells.own.bell_of(waiter)
     }

@@ -136,8 +136,8 @@ impl Banks {
         self.table.is_there(bank.slot(), bank.generation())
     }
 
-    /// The bank of a slot, mapped. `ask` gets its descriptors from the engine. `None`: the bank is
-    /// not there any more, or this process cannot map it.
+    /// The bank of a slot, mapped. `ask` gets its descriptors from the engine. Returns `None` if
+    /// the bank is not there any more, or this process cannot map it.
     pub(crate) fn map(
         &self,
         entry: &Entry,

@@ -67,7 +67,7 @@ impl BellSource {
 /// A set of bells that a process has, or gets when it first needs it.
 pub(crate) struct LazyBells {
     which: BellsOf,
-    /// `None`: the process is the engine.
+    /// The engine, which is asked for bells; `None` if this process is the engine.
     source: Option<Arc<BellSource>>,
     bells: OnceLock<Option<BellSet>>,
 }
@@ -100,7 +100,7 @@ impl LazyBells {
         }
     }
 
-    /// The bells. `None`: there are none, or this process cannot have them now.
+    /// The bells. Returns `None` if there are none, or this process cannot have them now.
     pub(crate) fn get(&self) -> Option<&BellSet> {
         if let Some(known) = self.bells.get() {
             return known.as_ref();

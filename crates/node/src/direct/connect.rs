@@ -242,8 +242,9 @@ impl Direct {
         Err(ConnectFailure::UseTcp)
     }
 
-    /// The address that a connection comes from. `None`: one that only the stack knows of, or a
-    /// port that the program has chosen, of which the stack knows whether it is free.
+    /// The address that a connection comes from. Returns `None` for an address that only the stack
+    /// knows of. It also does for a port that the program has chosen: the stack knows whether that
+    /// is free.
     fn source(&self, remote: IpAddr, local: Option<SocketAddr>) -> Option<IpAddr> {
         let own = self.banks.entry(OWN[0])?.addresses;
         let usual = match remote {

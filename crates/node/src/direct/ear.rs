@@ -34,8 +34,8 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// An ear of a waiter of this process that hears the rings of its own node. `None`: this
-    /// process has no descriptors left, or the engine does not answer. The waiter then looks
+    /// An ear of a waiter of this process that hears the rings of its own node. Returns `None` if
+    /// this process has no descriptors left, or the engine does not answer. The waiter then looks
     /// again every [`LOOK_AGAIN`].
     pub fn open(direct: &Direct, waiter: WaiterNumber) -> Option<Ear> {
         Ear::over(direct.local_bell(waiter)?, waiter)

@@ -172,7 +172,8 @@ impl Direct {
         banks
     }
 
-    /// The bank of an end, mapped. `None`: its peer is long gone, or this process cannot map it.
+    /// The bank of an end, mapped. Returns `None` if its peer is long gone, or this process cannot
+    /// map it.
     pub fn bank_of(&self, end: DirectEnd) -> Option<Arc<Bank>> {
         let entry = self.banks.entry(end.slot)?;
         self.map(vec![entry]).pop()
@@ -233,15 +234,16 @@ impl Direct {
     }
 
     /// The descriptor that becomes readable when a process of this node rings a waiter of it that
-    /// sleeps on descriptors. It stays readable: see [`Ear`]. `None`: this process has no
+    /// sleeps on descriptors. It stays readable: see [`Ear`]. Returns `None` if this process has no
     /// descriptors left, or the engine does not answer.
     pub fn local_bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
         self.banks.own().bells.bell_of(waiter)
     }
 
     /// What a listener of the node is for peers, given what it is in each shard, the first shard
-    /// first. Takes no lease. `None`: it takes connections over TCP only, at present. It may be
-    /// another one later, since a listener is published anew after it was kept out, or mended.
+    /// first. Takes no lease. Returns `None` if it takes connections over TCP only, at present. It
+    /// may be another one later, since a listener is published anew after it was kept out, or
+    /// mended.
     #[inline]
     pub fn listener(&self, ids: &[toehold_stack::ListenerId]) -> Option<ListenerId> {
         let listener = self.listeners.get(*ids.first()?)?;

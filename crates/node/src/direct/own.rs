@@ -102,8 +102,8 @@ fn this_process() -> u32 {
 }
 
 impl Direct {
-    /// The calling thread's number in the node. `None`: the node has no number left, or a signal
-    /// handler has interrupted the thread while it asked for one.
+    /// The calling thread's number in the node. Returns `None` if the node has no number left, or a
+    /// signal handler has interrupted the thread while it asked for one.
     #[inline]
     pub fn thread(&self) -> Option<ThreadNumber> {
         let (part, number) = LATEST.get();
@@ -120,7 +120,8 @@ impl Direct {
         Some(thread)
     }
 
-    /// The waiter of the calling thread for calls on one source. `None`: the node has none left.
+    /// The waiter of the calling thread for calls on one source. Returns `None` if the node has
+    /// none left.
     pub(super) fn waiter(&self) -> Option<WaiterNumber> {
         self.with_slot(|slot| {
             if slot.claimed.waiter.is_none() {

@@ -45,7 +45,7 @@ impl Ports {
         self.owners.get(usize::from(port.checked_sub(self.first)?))
     }
 
-    /// Takes a free port for a process, never 0. `None`: none is left.
+    /// Takes a free port for a process, never 0. Returns `None` if none is left.
     pub(crate) fn take(&self, process: u16) -> Option<u16> {
         let count = self.owners.len();
         let home = usize::from(process).wrapping_mul(APART).checked_rem(count)?;

@@ -182,7 +182,7 @@ impl Shards {
     }
 }
 
-/// Sleeps on futex words. `None`: a signal has come before.
+/// Sleeps on futex words. Returns `None` if a signal has come before.
 fn sleep_on_word(sleep: &Sleep<'_>, rings: RungBy, until: Instant) -> Option<Woken> {
     let _interruptible = sleep.interruptible();
     if interrupts::is_pending() {

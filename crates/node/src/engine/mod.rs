@@ -151,7 +151,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What everybody knows about the node.
+    /// What the node tells every process about itself.
     pub fn record(&self) -> &NodeRecord {
         self.place.record()
     }

@@ -263,7 +263,7 @@ impl Fabric {
 }
 
 impl Fabric {
-    /// Whether everyone may search the directory.
+    /// Whether every user may search the directory.
     fn is_open_to_search(&self) -> bool {
         let mode = rustix::fs::fstat(self.handle()).map(|stat| Mode::from_raw_mode(stat.st_mode));
         mode.is_ok_and(|mode| mode.contains(Mode::XOTH))
@@ -290,7 +290,7 @@ impl Place {
         &self.fabric
     }
 
-    /// What everybody knows about the node.
+    /// What the node tells every process about itself.
     pub fn record(&self) -> &NodeRecord {
         &self.record
     }

@@ -1,4 +1,4 @@
-//! What a node tells everybody about itself: a small JSON file beside its sockets.
+//! What a node tells every process about itself: a small JSON file beside its sockets.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

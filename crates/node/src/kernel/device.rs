@@ -205,8 +205,8 @@ impl Device {
         addresses.into_iter().flatten().collect()
     }
 
-    /// Binds a socket of the kernel's beside the node, and says to which port. `None`: the
-    /// kernel does not have the family.
+    /// Binds a socket of the kernel's beside the node, and says to which port. Returns `None` if
+    /// the kernel does not have the family.
     pub(super) fn bind(&self, at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno> {
         let at = match at {
             SocketAddr::V6(at) if at.ip().is_unicast_link_local() => {
@@ -285,9 +285,9 @@ fn configure(
     Ok(())
 }
 
-/// Allows IPv6 on the device, where its namespace has that switched off for new ones. False:
-/// the kernel has no IPv6. If a setting cannot be changed, the kernel will say what it thinks
-/// of the address.
+/// Allows IPv6 on the device, where its namespace has that switched off for new ones. Returns
+/// `false` if the kernel has no IPv6. If a setting cannot be changed, the kernel will say what it
+/// thinks of the address.
 fn allow_ipv6(namespace: &Namespace, name: &InterfaceName) -> Result<bool, NamespaceError> {
     let settings = std::path::PathBuf::from(format!("/proc/sys/net/ipv6/conf/{name}"));
     namespace.run(|| {

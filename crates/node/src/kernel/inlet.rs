@@ -104,7 +104,8 @@ impl Inlet {
 }
 
 impl Carrier {
-    /// Sleeps until the device has a frame, or for a span at most. True: the thread is to end.
+    /// Sleeps until the device has a frame, or for a span at most. Returns `true` if the thread is
+    /// to end.
     fn rest(&self, device: Option<BorrowedFd<'_>>, span: Option<Duration>) -> bool {
         let mut waits = vec![PollFd::new(&self.stop, PollFlags::IN)];
         waits.extend(device.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN)));

@@ -21,8 +21,8 @@ pub(crate) const SUFFIX: &str = "tap";
 pub(crate) struct Leftovers {
     #[serde(with = "as_text")]
     pub(crate) device: InterfaceName,
-    /// Of the device, which tell it from a later one of the same name: its number and its
-    /// hardware address. `None`: it was not made yet.
+    /// The device's number and hardware address, which tell it from a later one of the same name;
+    /// `None` if it was not made yet.
     pub(crate) identity: Option<(u32, [u8; 6])>,
     /// The name of its namespace, if that is not the engine's own one.
     pub(crate) netns: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) fn sweep(directory: BorrowedFd<'_>, file: &str) -> bool {
 
 impl Leftovers {
     /// Removes the device and the namespace's name, as far as they are those that are meant.
-    /// False: one of them is still there.
+    /// Returns `false` if one of them is still there.
     pub(crate) fn remove(&self) -> bool {
         let netns: Option<NamespaceName> = match self.netns.as_deref().map(str::parse) {
             None => None,

@@ -132,8 +132,8 @@ impl State {
     }
 }
 
-/// Binds a socket of the network namespace that the thread is in, and says to which port.
-/// `None`: the kernel does not have the family.
+/// Binds a socket of the network namespace that the thread is in, and says to which port. Returns
+/// `None` if the kernel does not have the family.
 pub(super) fn bind_here(at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,

@@ -13,7 +13,7 @@ const NAMES: &str = "/run/netns";
 /// A network interface in the namespace where it was made.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    /// `None`: it was removed.
+    /// The interface; `None` if it was removed.
     interface: Mutex<Option<Interface>>,
     /// When it was made.
     name: String,

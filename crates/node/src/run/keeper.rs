@@ -17,7 +17,7 @@ pub fn name_of_keeper(keeper: impl AsFd) -> Result<String, Errno> {
 }
 
 /// The number that [`KEEPER`](super::KEEPER) says, and what tells whether a descriptor of that
-/// number still is the keeper. `None`: it says nothing.
+/// number still is the keeper. Returns `None` if the variable says nothing.
 pub fn keeper_of(variable: &str) -> Option<(i32, impl Fn(BorrowedFd<'_>) -> bool)> {
     let (number, inode) = variable.split_once(':')?;
     let (number, inode) = (number.parse().ok()?, inode.parse::<u64>().ok()?);

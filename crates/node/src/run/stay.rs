@@ -65,9 +65,11 @@ pub enum StayError {
 pub struct Stay {
     fabric: Fabric,
     node: String,
-    /// `None`: the node's record has gone meanwhile, with the node.
+    /// The networks of the node's fabric; `None` if the node's record has gone meanwhile, with the
+    /// node.
     networks: Option<Networks>,
-    /// `None`: this process has started the node, and has not asked it for anything.
+    /// The connection to the node; `None` if this process has started the node, and has not asked
+    /// it for anything.
     connection: Option<Connection>,
     keeper: OwnedFd,
 }
@@ -113,7 +115,7 @@ impl Stay {
         Err(StayError::Names(first))
     }
 
-    /// `None`: another process has just started a node of the name.
+    /// Starts the node. Returns `None` if another process has just started a node of the name.
     fn start(launch: &Launch) -> Result<Option<Stay>, StayError> {
         let (record, keeper) = match launch.start_kept() {
             Ok(started) => started,
@@ -129,7 +131,7 @@ impl Stay {
         }))
     }
 
-    /// `None`: there is no such node, or not any more.
+    /// Joins the node. Returns `None` if there is no such node, or not any more.
     fn join(launch: &Launch) -> Result<Option<Stay>, StayError> {
         let fabric = Fabric::open(&launch.fabric)?;
         let joined = Connection::open(&fabric, &launch.node).and_then(|mut connection| {
@@ -162,7 +164,7 @@ impl Stay {
         &self.node
     }
 
-    /// The networks of the node's fabric. `None`: the node has ended meanwhile.
+    /// The networks of the node's fabric. Returns `None` if the node has ended meanwhile.
     pub fn networks(&self) -> Option<Networks> {
         self.networks
     }

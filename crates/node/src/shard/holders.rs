@@ -66,7 +66,7 @@ impl Holders {
         })
     }
 
-    /// From now on the holder stands for this. False: there is no such holder.
+    /// Lets the holder stand for a source from now on. Returns `false` if there is no such holder.
     #[inline]
     pub(crate) fn set(&mut self, number: u32, process: u16, source: Event) -> bool {
         let Some(record) = self.records.get_mut(number as usize) else {

@@ -472,8 +472,8 @@ impl Shard {
         &self.link
     }
 
-    /// Lists a thread that is about to rest among those to be woken. False: there
-    /// is no room for it.
+    /// Lists a thread that is about to rest among those to be woken. Returns `false` if there is no
+    /// room for it.
     pub(crate) fn subscribe(&mut self, subscription: Subscription, slot: u32) -> bool {
         let key = subscription.key();
         key.is_none_or(|key| {

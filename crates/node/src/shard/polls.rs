@@ -238,7 +238,7 @@ impl Polls {
         }
     }
 
-    /// Ends a registration. False: it is none.
+    /// Ends a registration. Returns `false` if there is no such registration.
     pub(crate) fn remove(&mut self, interests: &mut Interests, index: u32) -> bool {
         let Some(&entry) = interests.get(index).filter(|entry| !entry.is(Kind::Thread)) else {
             return false;

@@ -72,8 +72,8 @@ impl Waiting {
         woken
     }
 
-    /// Wakes a thread that rests, as soon as the lease is free. False: none does, or it was woken
-    /// before.
+    /// Wakes a thread that rests, as soon as the lease is free. Returns `false` if none does, or it
+    /// was woken before.
     pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) -> bool {
         let Some(waiter) = self.seats.waiters.get(slot) else {
             return false;
@@ -180,7 +180,7 @@ impl Resters {
         &self.0[usize::from(process) % Self::COUNT]
     }
 
-    /// Has everybody hear.
+    /// Rings every bell, so that all threads hear.
     pub(crate) fn ring_all(&self) {
         self.0.iter().for_each(Doorbell::ring);
     }

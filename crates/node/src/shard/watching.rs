@@ -130,9 +130,9 @@ impl Shard {
         self.waiting.interests.registration(key, poll, name)
     }
 
-    /// Registers a source with a poll, under a name that no other registration of the two has.
-    /// What is in several shards is registered in each, with a number other than 0 that these
-    /// registrations have in common ([`Told::group`]). `None`: there is no room for it.
+    /// Registers a source with a poll, under a name that no other registration of the two has. What
+    /// is in several shards is registered in each, with a number other than 0 that these
+    /// registrations have in common ([`Told::group`]). Returns `None` if there is no room for it.
     pub fn register(
         &mut self,
         poll: u32,
@@ -154,7 +154,7 @@ impl Shard {
         self.may_be_ready(registration);
     }
 
-    /// A waker of a poll. `None`: there is no room for it.
+    /// A waker of a poll. Returns `None` if there is no room for it.
     pub fn open_waker(&mut self, poll: u32, token: u64) -> Option<u32> {
         let key = Key::of_poll(poll);
         self.insert(Entry::of_poll(Kind::Waker, poll, key, token, Interest::READABLE))

@@ -188,7 +188,7 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    /// `None`: the system has no descriptor left.
+    /// An epoll on the bell. Returns `None` if the system has no descriptor left.
     fn take(&self, bell: &Doorbell) -> Option<OwnedFd> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.or_else(|| {
@@ -205,7 +205,7 @@ impl Ears {
         }
     }
 
-    /// Forgets the rings that were heard. False: they cannot be.
+    /// Forgets the rings that were heard. Returns `false` if the system does not let it.
     fn silence(ear: &OwnedFd) -> bool {
         let mut heard = Vec::with_capacity(1);
         epoll::wait(ear, spare_capacity(&mut heard), Some(&Timespec::default())).is_ok()

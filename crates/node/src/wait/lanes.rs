@@ -31,8 +31,8 @@ impl ShardHandle {
         lane.lock(self.process(), || self.check().is_ok()).ok_or(Gone)
     }
 
-    /// Leaves a request, after something was done with a channel. False: another thread,
-    /// which has the lease, serves it.
+    /// Leaves a request, after something was done with a channel. Returns `false` if another
+    /// thread, which has the lease, serves it.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl ShardHandle {
         longest.map(|longest| clock::now() + longest)
     }
 
-    /// Waits until there is reason to look at a lane once more, while the engine's driver
-    /// attends to the channels. False: the deadline has passed, or a
+    /// Waits until there is reason to look at a lane once more, while the engine's driver attends
+    /// to the channels. Returns `false` if the deadline has passed, or a
     /// [signal](crate::interrupts) came.
     ///
     /// # Errors

@@ -82,7 +82,7 @@ pub trait Operation {
     /// thread that drives says so.
     const IS_FOR_ROOM: bool = false;
 
-    /// Tries. `None`: not yet.
+    /// Tries the operation. Returns `None` if it cannot be done yet.
     fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output>;
 
     /// Takes frames from the link.

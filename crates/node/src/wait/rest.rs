@@ -264,7 +264,7 @@ impl ShardHandle {
         self.attachment.as_ref().map(Attachment::engine)
     }
 
-    /// Fails if the engine is gone; tells everybody else so.
+    /// Fails if the engine is gone, and tells the node's other threads so.
     pub(crate) fn check_engine(&self) -> Result<(), Gone> {
         self.attachment.as_ref().map_or(Ok(()), Attachment::check)
     }
@@ -312,8 +312,8 @@ impl ShardHandle {
     }
 }
 
-/// Arms the link, on behalf of the thread that is seated if there is one,
-/// and makes sure that it wakes up in time. False: something has arrived.
+/// Arms the link, on behalf of the thread that is seated if there is one, and makes sure that it
+/// wakes up in time. Returns `false` if something has arrived.
 fn settle_sleeper(shard: &mut Shard) -> bool {
     if !shard.arm() {
         return false;

@@ -33,7 +33,7 @@ pub trait Everywhere {
     /// What it comes to.
     type Output;
 
-    /// Tries in one shard. `None`: not yet, or not there.
+    /// Tries the operation in one shard. Returns `None` if it cannot be done yet, or not there.
     fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<Self::Output>;
 
     /// Takes frames from a shard's link.
@@ -307,8 +307,8 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Takes a slot, and the seat at the link if that is free. False: it cannot, or there
-    /// is something to do.
+    /// Takes a slot, and the seat at the link if that is free. Returns `false` if it cannot, or
+    /// there is something to do.
     fn sit(&mut self, home: &mut Option<(u8, u16)>, deadline: Option<Instant>) -> Result<bool, Gone> {
         let mut shard = self.lock()?;
         let seats = &mut shard.waiting.seats;

@@ -81,7 +81,7 @@ struct Peer {
 struct Kept {
     entry: Entry,
     bank: Arc<Bank>,
-    /// `None`: the node itself.
+    /// The peer of the bank; `None` if that is the node itself.
     peer: Option<PeerId>,
 }
 
@@ -205,7 +205,7 @@ impl Banks {
         signals.ok_or(std::io::ErrorKind::NotFound.into())
     }
 
-    /// What a process needs to map a bank. `None`: it is not there any more.
+    /// What a process needs to map a bank. Returns `None` if the bank is not there any more.
     pub(super) fn descriptors(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
         let state = self.lock();
         let kept = state.banks.get(&slot)?;
@@ -213,7 +213,7 @@ impl Banks {
         is_it.then(|| kept.bank.to_list().ok())?
     }
 
-    /// The descriptors of a set of bells. `None`: there is no such set.
+    /// The descriptors of a set of bells. Returns `None` if there is no such set.
     pub(super) fn bell_descriptors(&self, which: BellsOf) -> Result<Option<Vec<OwnedFd>>, BellError> {
         self.with_bells(which, |bells| bells.get().map(BellSet::to_list).transpose())
             .unwrap_or(Ok(None))

@@ -64,7 +64,7 @@ pub struct StackHost {
 }
 
 struct State {
-    /// `None`: the node has ended, or could not begin anew.
+    /// The present life; `None` if the node has ended, or could not begin anew.
     life: Option<Life>,
     ended: bool,
     /// How many lives were lost.

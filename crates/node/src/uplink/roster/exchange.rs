@@ -123,7 +123,7 @@ impl Exchange {
         self.stands_by.load(Ordering::Relaxed)
     }
 
-    /// Waits for news, until `due` at longest. `None`: that was all.
+    /// Waits for news, until `due` at longest. Returns `None` if no more will come.
     pub(super) fn wait(&self, due: Instant) -> Option<Heard> {
         let mut inside = self.lock();
         loop {

@@ -44,7 +44,7 @@ use crate::shards::Shards;
 /// program that was stopped while it ran the stack makes it take that long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A moment: many times as long as anybody has the lease.
+/// A moment: many times as long as any thread has the lease.
 const TURN: Duration = Duration::from_millis(100);
 
 pub(super) struct Life {
@@ -143,7 +143,8 @@ impl Life {
         }
     }
 
-    /// Listeners and connections, direct ones included. `None`: a program has a stack for too long.
+    /// Listeners and connections, direct ones included. Returns `None` if a program has a stack for
+    /// too long.
     pub(super) fn sockets(&self) -> Option<Vec<SocketStatus>> {
         let direct = self.direct.as_deref();
         let mut sockets = look::sockets(&self.shards, direct)?;

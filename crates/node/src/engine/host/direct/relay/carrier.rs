@@ -60,7 +60,8 @@ pub(super) struct Carrier<'a> {
 }
 
 impl<'a> Carrier<'a> {
-    /// `None`: the system has no descriptors left, or the node no numbers.
+    /// A carrier of these banks. Returns `None` if the system has no descriptors left, or the node
+    /// no numbers.
     pub(super) fn new(banks: &'a Banks) -> Option<Carrier<'a>> {
         let waiters = &banks.own.waiters;
         let thread = waiters.journal().claim(ENGINE)?;

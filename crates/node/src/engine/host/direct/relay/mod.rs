@@ -158,7 +158,7 @@ impl Banks {
         thread.map(drop).map_err(std::io::Error::other)
     }
 
-    /// Takes the next connection that waits at a listener. `None`: none waits.
+    /// Takes the next connection that waits at a listener. Returns `None` if none waits.
     pub(in crate::engine::host) fn take_offered(&self, listener: ListenerId) -> Option<Offered> {
         let accepting = self.all().into_iter().filter(|bank| bank.side == Side::Accepting);
         for bank in accepting {
