@@ -22,7 +22,7 @@ use crate::stream::{Connected, TcpStream};
 pub(super) struct PublishedAs(Mutex<Option<(u64, Option<direct::ListenerId>)>>);
 
 impl Listener {
-    /// How peers know the listener. `None`: it takes connections over TCP only.
+    /// How peers know the listener. Returns `None` if it takes connections over TCP only.
     pub(crate) fn direct_id(&self, direct: &Direct) -> Option<direct::ListenerId> {
         let epoch = direct.directory().epoch();
         let mut known = self.published.0.lock().unwrap_or_else(PoisonError::into_inner);

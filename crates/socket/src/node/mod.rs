@@ -164,9 +164,9 @@ impl Node {
         }
     }
 
-    /// Sends, receives and acknowledges on behalf of all sockets of the node,
-    /// until frames have arrived or `timeout` (`None`: any time) has passed.
-    /// Returns whether frames have arrived. For programs with a loop of their own.
+    /// Sends, receives and acknowledges on behalf of all sockets of the node, until frames have
+    /// arrived or `timeout` has passed (`None` means any time). Returns whether frames have
+    /// arrived. For programs with a loop of their own.
     ///
     /// # Errors
     ///

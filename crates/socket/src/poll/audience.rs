@@ -14,7 +14,7 @@ use crate::listener::{Listener, TcpListener};
 #[derive(Default)]
 pub(super) struct Audience {
     is_there: AtomicBool,
-    /// What was registered before anybody waited.
+    /// Listeners that were registered before a thread waited.
     before: Mutex<Vec<Weak<Listener>>>,
 }
 

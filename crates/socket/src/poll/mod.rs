@@ -103,9 +103,8 @@ impl Poll {
         &self.registry
     }
 
-    /// Waits until a registered socket is ready, or `timeout` (`None`: any
-    /// time) has passed, and tells all that are, up to the capacity of
-    /// `events`, in turn.
+    /// Waits until a registered socket is ready, or `timeout` has passed (`None` means any time).
+    /// Tells all sockets that are ready, up to the capacity of `events`, in turn.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ impl Poll {
         }
     }
 
-    /// Waits without the lease. `None`: there may be something.
+    /// Waits without the lease. Returns `None` if there may be something.
     fn wait_leaseless(
         &self,
         set: &DirectSet,
@@ -142,7 +142,7 @@ impl Poll {
         }
     }
 
-    /// Waits with the leases of the shards. `None`: there may be something without them.
+    /// Waits with the leases of the shards. Returns `None` if there may be something without them.
     fn wait_for_both(
         &self,
         set: &DirectSet,

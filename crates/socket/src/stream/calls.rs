@@ -181,8 +181,8 @@ impl TcpStream {
     /// most, with places for some bytes; it says how many it has written, from the first on, and
     /// should not wait for anything.
     ///
-    /// `None`: there is no such place now, because there is no room, the bytes are few, or the stream
-    /// has come to an end. [`TcpStream::send_with`] does what is to be done then.
+    /// Returns `None` if there is no such place now, because there is no room, the bytes are few,
+    /// or the stream has come to an end. [`TcpStream::send_with`] does what is to be done then.
     ///
     /// # Errors
     ///
@@ -226,7 +226,8 @@ impl TcpStream {
         })
     }
 
-    /// Takes what the network said of an attempt to connect that it ended. `None`: nothing, or it was taken before.
+    /// Takes what the network said of an attempt to connect that it ended. Returns `None` if it
+    /// said nothing, or that was taken before.
     ///
     /// # Errors
     ///

@@ -98,7 +98,7 @@ impl Connection {
     }
 
     /// Has a piece of `len` bytes at most written by `fill` where it waits to be sent, instead of
-    /// copied there. `None`: there is no such place now.
+    /// copied there. Returns `None` if there is no such place now.
     pub(super) fn send_in_place(
         &self,
         len: usize,
@@ -130,7 +130,7 @@ impl Connection {
         })
     }
 
-    /// Waits for room, of which there was none. False: the time has come.
+    /// Waits for room, of which there was none. Returns `false` if the time has come.
     fn await_room(&self, channel: u32) -> io::Result<bool> {
         let mut operation = Room { id: self.id, channel };
         let mut shard = self.node.enter()?;
@@ -167,7 +167,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Waits until there is something on a lane, which the engine's driver sees to. False: the time has come.
+    /// Waits until there is something on a lane, which the engine's driver sees to. Returns `false`
+    /// if the time has come.
     fn wait_on_lane(
         &self,
         node: &ShardHandle,

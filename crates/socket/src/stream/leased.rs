@@ -32,8 +32,8 @@ impl Connection {
             .map_err(from_socket)
     }
 
-    /// Goes on with an operation that could not be done at once: waits, or
-    /// tries once more if it may not wait. `None`: still not done.
+    /// Goes on with an operation that could not be done at once: waits, or tries once more if it
+    /// may not wait. Returns `None` if it is still not done.
     #[inline]
     pub(super) fn finish<O: Operation>(
         &self,

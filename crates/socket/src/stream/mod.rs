@@ -354,8 +354,8 @@ impl TcpStream {
         self.receive_with(&mut [IoSliceMut::new(buf)], options)
     }
 
-    /// How long reading waits at most; `None`: as long as it takes. A call
-    /// whose time is over fails with `WouldBlock`.
+    /// Sets how long reading waits at most; `None` means as long as it takes. A call whose time is
+    /// over fails with `WouldBlock`.
     ///
     /// # Errors
     ///

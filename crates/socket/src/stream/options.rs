@@ -102,10 +102,9 @@ impl TcpStream {
         self.set_option(SocketOption::QuickAck(quickack))
     }
 
-    /// What dropping the stream does (SO_LINGER). `None`: returns at once, the
-    /// node delivers the rest. A time: waits for the acknowledgement of
-    /// everything, that long at most, after which the node delivers the rest. No time at
-    /// all: resets the connection.
+    /// Sets what dropping the stream does (SO_LINGER). With `None` it returns at once, and the node
+    /// delivers the rest. With a time it waits for the acknowledgement of everything, that long at
+    /// most, after which the node delivers the rest. With a time of zero it resets the connection.
     ///
     /// Of several processes that have the connection, the last one to drop it waits, as with the
     /// kernel's. No process waits if the last one just ends, or is killed; the kernel's do not,
@@ -158,8 +157,8 @@ impl TcpStream {
         Ok(self.settings()?.keepalive())
     }
 
-    /// How long data may stay unacknowledged before the connection is given up
-    /// (TCP_USER_TIMEOUT, RFC 5482); `None`: as many retransmissions as
+    /// Sets how long data may stay unacknowledged before the connection is given up
+    /// (TCP_USER_TIMEOUT, RFC 5482). `None` means as many retransmissions as
     /// [`TcpConfig::retries`](crate::TcpConfig::retries) says.
     ///
     /// # Errors
@@ -209,10 +208,9 @@ impl TcpStream {
         ))
     }
 
-    /// Bound of what is queued and not yet sent, in bytes (TCP_NOTSENT_LOWAT): the
-    /// stream takes more while less than that waits, and is writable while less
-    /// than half of it does. What is to be sent can so be decided late. `None`:
-    /// as much as the send queue holds.
+    /// Bounds what is queued and not yet sent, in bytes (TCP_NOTSENT_LOWAT). The stream takes more
+    /// while less than that waits, and is writable while less than half of it does. So a program
+    /// can decide late what it sends. `None` means as much as the send queue holds.
     ///
     /// # Errors
     ///

@@ -139,7 +139,7 @@ fn counter(path: &Path, node: &str, name: &str) -> u64 {
     counter.unwrap().value
 }
 
-/// That a node holds nothing of anybody any more.
+/// Asserts that a node holds nothing of any process any more.
 pub(crate) fn assert_empty(path: &Path, node: &str) {
     eventually("the node holds something of somebody who is gone", || {
         let stack = status(path, node).stack;

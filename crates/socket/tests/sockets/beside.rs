@@ -77,7 +77,7 @@ fn many_wait_for_both_and_each_gets_its_own() {
         for round in 0..200 {
             for (index, (waker, count, _)) in others.iter().enumerate() {
                 if (round + index) % 7 == 0 {
-                    // Longer than anybody spins: all of them rest.
+                    // Longer than any thread spins: all of them rest.
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 let expected = if (round + index) % 2 == 0 {

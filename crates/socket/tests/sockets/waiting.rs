@@ -71,7 +71,7 @@ fn writing_waits_no_longer_than_said() {
     });
 }
 
-/// Programs write much before anybody reads, and wait for no reader meanwhile.
+/// Programs write much before any peer reads, and wait for no reader meanwhile.
 #[test]
 fn a_megabyte_is_written_before_anybody_reads() {
     within(20, || {
@@ -177,7 +177,7 @@ fn sleepers_are_woken() {
         });
         for round in 0..300_u32 {
             if round % 3 == 0 {
-                // Longer than anybody spins: the other side sleeps.
+                // Longer than any thread spins: the other side sleeps.
                 std::thread::sleep(Duration::from_micros(300));
             }
             client.write_all(&[round as u8]).unwrap();

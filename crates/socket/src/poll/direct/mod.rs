@@ -97,7 +97,7 @@ impl State {
 }
 
 impl DirectSet {
-    /// A set of nothing. `None`: the node has no direct connections.
+    /// An empty set. Returns `None` if the node has no direct connections.
     ///
     /// # Errors
     ///
@@ -126,8 +126,8 @@ impl DirectSet {
         self.waiter
     }
 
-    /// What a thread hears with that waits for descriptors of the kernel, too. `None`: this
-    /// process has no descriptors left.
+    /// What a thread hears with that waits for descriptors of the kernel, too. Returns `None` if
+    /// this process has no descriptors left.
     pub(super) fn ear(&self, direct: &Direct) -> Option<&Ear> {
         if self.ear.get().is_none() {
             let ear = Ear::open(direct, self.waiter)?;

@@ -18,8 +18,8 @@ pub(in crate::poll) enum DirectWatched {
     Stream(Weak<Connected>),
     Listener {
         listener: Weak<Listener>,
-        /// How peers know it. `None`: it takes connections over TCP only, and the node's shards
-        /// tell of them.
+        /// How peers know the listener; `None` if it takes connections over TCP only, and the
+        /// node's shards tell of them.
         id: Option<ListenerId>,
     },
     /// A poll in this one.

@@ -27,8 +27,8 @@ pub(super) fn window(settings: &Settings) -> u64 {
 }
 
 impl DirectConnection {
-    /// Opens a connection, if its addresses and both nodes allow a direct one. `None`: it is made
-    /// over TCP.
+    /// Opens a connection, if its addresses and both nodes allow a direct one. Returns `None` if it
+    /// is to be made over TCP.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl DirectConnection {
         }
     }
 
-    /// Takes the next connection that waits for a listener. `None`: none waits.
+    /// Takes the next connection that waits for a listener. Returns `None` if none waits.
     ///
     /// # Errors
     ///

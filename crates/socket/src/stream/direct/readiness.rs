@@ -64,7 +64,7 @@ fn present(call: &DirectCall<'_>, connection: &DirectConnection, found: &Look) -
 /// How an urgent byte changes what can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Urgent {
-    /// Bytes that can be received before the mark. `None`: there is no mark ahead.
+    /// Bytes that can be received before the mark; `None` if there is no mark ahead.
     pub(super) limit: Option<u64>,
     /// The urgent byte has come, and was not taken.
     pub(super) is_there: bool,
