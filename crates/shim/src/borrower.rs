@@ -84,7 +84,7 @@ fn with_last<T>(with: impl FnOnce(&mut Borrower) -> T) -> Option<T> {
     })
 }
 
-/// What a child has made of a number; `None`: it is what the table says.
+/// What a child has made of a number; `None` if it is what the table says.
 #[cold]
 pub(crate) fn number(number: c_int) -> Option<Number> {
     with_last(|borrower| {

@@ -86,7 +86,7 @@ impl File {
         }
     }
 
-    /// Changes that. False: it is for the kernel to do.
+    /// Changes whether calls wait. Returns `false` if the kernel has to do so.
     pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         match &self.kind {
             Kind::Stream(stream) => stream.set_nonblocking(nonblocking),

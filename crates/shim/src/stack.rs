@@ -29,7 +29,7 @@ fn apart<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     contained(|| Ok(act())).ok().flatten()
 }
 
-/// `None`: there is no thread to be had.
+/// Runs `act` on a thread of its own. Returns `None` if there is no thread to be had.
 fn on_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     // The program's signals are for its own threads: the new one begins with this one's mask.
     let blocked = Blocked::all();

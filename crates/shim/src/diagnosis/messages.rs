@@ -49,7 +49,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Question {
-    /// `None`: it asks for something else.
+    /// Reads a question. Returns `None` if it asks for something else.
     pub(super) fn parse(bytes: &[u8]) -> Option<Question> {
         let len = (word(bytes, 0)? as usize).min(bytes.len());
         let (kind, flags) = (half(bytes, 4)?, half(bytes, 6)?);

@@ -173,7 +173,8 @@ unsafe fn fill(parts: &[iovec], mut answer: &[u8]) -> usize {
     len - answer.len()
 }
 
-/// `recvmsg(2)` of an answer about the node's. `None`: the kernel's are next.
+/// `recvmsg(2)` of an answer about the node's sockets. Returns `None` if the kernel's answers are
+/// next.
 ///
 /// # Safety
 ///
@@ -217,7 +218,8 @@ pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags:
     })
 }
 
-/// `recv(2)` of an answer about the node's. `None`: the kernel's are next.
+/// `recv(2)` of an answer about the node's sockets. Returns `None` if the kernel's answers are
+/// next.
 ///
 /// # Safety
 ///

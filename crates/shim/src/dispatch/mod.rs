@@ -114,7 +114,8 @@ fn look_at_program(most: usize) {
     KNOWN.store(if is_known { LOOKED } else { UNKNOWN }, Release);
 }
 
-/// Has calls dispatched if the program makes any. False: it is too large to be looked at now.
+/// Has calls dispatched if the program makes any. Returns `false` if it is too large to be looked
+/// at now.
 fn begin(most: usize) -> bool {
     let Some(image) = Image::of_program().filter(is_concerned) else {
         return true;

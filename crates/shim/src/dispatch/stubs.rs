@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn toehold_stubs();
 }
 
-/// Where to make the call that goes on at `back`; `None`: there are no more.
+/// Where to make the call that goes on at `back`; `None` if there are no more.
 pub(super) fn of(back: usize) -> Option<usize> {
     // Spread over all of them by where the call is, in no order.
     let first = (back >> 1) % MOST;

@@ -157,7 +157,7 @@ fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
     }
 }
 
-/// `None`: it is no listener of the node's.
+/// Accepts from a listener of the node's. Returns `None` if the descriptor is none.
 ///
 /// # Safety
 ///

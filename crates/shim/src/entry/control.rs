@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     done
 }
 
-/// `None`: it is a request to the descriptor.
+/// Answers a request to a connection. Returns `None` if it is a request to the descriptor.
 ///
 /// # Safety
 ///

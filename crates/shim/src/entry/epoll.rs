@@ -214,7 +214,8 @@ unsafe fn wait(
     }
 }
 
-/// This thread is about to wait in the kernel. False: there is something on the node by now.
+/// Notes that this thread is about to wait in the kernel. Returns `false` if there is something on
+/// the node by now.
 #[inline(never)]
 fn falls_asleep(epfd: c_int) -> bool {
     let file = table::get(epfd).map(|file| file.share());
@@ -242,7 +243,8 @@ unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) ->
     (left > 0 || !rouses).then_some(left as c_int)
 }
 
-/// `None`: the instance has nothing but the kernel's.
+/// Waits for the node's sockets of an instance. Returns `None` if the instance has nothing but the
+/// kernel's.
 ///
 /// # Safety
 ///

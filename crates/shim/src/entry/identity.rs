@@ -263,7 +263,8 @@ fn protocol_of(number: c_int) -> Option<&'static CStr> {
     })
 }
 
-/// `None`: it is no connection, or another attribute.
+/// Reads an attribute of a connection. Returns `None` if the descriptor is no connection, or it is
+/// another attribute.
 ///
 /// # Safety
 ///

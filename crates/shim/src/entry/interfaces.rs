@@ -51,7 +51,7 @@ fn write(ip: IpAddr, to: &mut sockaddr_storage) -> *mut sockaddr {
     to
 }
 
-/// An entry before others; `None`: there is no memory.
+/// An entry before others; `None` if there is no memory.
 fn entry(ip: IpAddr, mask: IpAddr, broadcast: Option<Ipv4Addr>, after: *mut ifaddrs) -> Option<*mut ifaddrs> {
     // SAFETY: all zeroes are an entry that points to nothing; the library alone has it.
     let entry = unsafe { libc::calloc(1, size_of::<Entry>()).cast::<Entry>().as_mut() }?;

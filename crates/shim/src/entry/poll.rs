@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, number, timeout, mask) }
 }
 
-/// `ppoll`, the system call. `None`: none of the descriptors is the node's.
+/// `ppoll`, the system call. Returns `None` if none of the descriptors is the node's.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ pub(super) unsafe fn ppoll_by_number(
     Some(done)
 }
 
-/// `None`: none of the descriptors is a connection or listener of the node's.
+/// Polls descriptors. Returns `None` if none of them is a connection or listener of the node's.
 ///
 /// # Safety
 ///
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C" fn pselect(
 #[repr(C)]
 pub(super) struct MaskAndSize(*const sigset_t, usize);
 
-/// `pselect6`, the system call. `None`: none of the descriptors is the node's.
+/// `pselect6`, the system call. Returns `None` if none of the descriptors is the node's.
 ///
 /// # Safety
 ///
@@ -258,7 +258,7 @@ pub(super) unsafe fn pselect6(
     unsafe { select_ours(number, sets, span, mask) }
 }
 
-/// `None`: none of the descriptors is a connection or listener of the node's.
+/// Selects descriptors. Returns `None` if none of them is a connection or listener of the node's.
 ///
 /// # Safety
 ///

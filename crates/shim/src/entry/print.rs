@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn __vdprintf_chk(
     .unwrap_or_else(|| unsafe { next::__vdprintf_chk(fd, flag, format, arguments.cast()) })
 }
 
-/// Writes a text to a connection. `None`: it is none of the node's.
+/// Writes a text to a connection. Returns `None` if it is none of the node's.
 ///
 /// # Safety
 ///

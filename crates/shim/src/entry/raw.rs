@@ -83,8 +83,8 @@ fn is_mask_of_another_size(number: c_long, [d, e, f]: [c_long; 3]) -> bool {
     mask != 0 && size != SIZE
 }
 
-/// Does what a system call does of which the library knows: as libc's function, a number or -1 and
-/// `errno`. `None`: it is the kernel's.
+/// Does what a system call does of which the library knows. As libc's function, it returns a
+/// number, or -1 and `errno`. Returns `None` if the call is the kernel's.
 ///
 /// # Safety
 ///

@@ -337,8 +337,8 @@ fn check_address(address: *const sockaddr, len: socklen_t) -> Outcome<()> {
     }
 }
 
-/// Opens a connection of the node's for a call that does so before it sends. `None`: it does not, or the socket is
-/// not the node's.
+/// Opens a connection of the node's for a call that does so before it sends. Returns `None` if it
+/// does not, or the socket is not the node's.
 ///
 /// # Safety
 ///

@@ -213,8 +213,8 @@ pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: soc
     }
 }
 
-/// Begins to connect the socket for a call that sends with MSG_FASTOPEN, whose first bytes leave with the SYN if the
-/// server's cookie is known. `None`: the kernel does it.
+/// Begins to connect the socket for a call that sends with MSG_FASTOPEN, whose first bytes leave
+/// with the SYN if the server's cookie is known. Returns `None` if the kernel does it.
 ///
 /// # Safety
 ///
@@ -283,8 +283,7 @@ unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c
     done
 }
 
-/// Connects the socket on the node.
-/// `None`: the connection is the kernel's.
+/// Connects the socket on the node. Returns `None` if the connection is the kernel's.
 ///
 /// # Safety
 ///

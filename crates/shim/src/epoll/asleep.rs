@@ -80,7 +80,8 @@ thread_local! {
     static WAITS: RefCell<Option<Waits>> = const { RefCell::new(None) };
 }
 
-/// This thread is about to wait in the kernel. False: its instance has something on the node.
+/// Notes that this thread is about to wait in the kernel. Returns `false` if its instance has
+/// something on the node.
 pub(crate) fn falls(file: Arc<File>) -> bool {
     let waits = Waits::new(Arc::clone(&file));
     let _ = WAITS.try_with(|own| own.replace(Some(waits)));

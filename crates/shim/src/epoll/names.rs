@@ -71,7 +71,8 @@ impl Names {
         }
     }
 
-    /// A name for what a program said. Calls come one at a time. `None`: there are too many.
+    /// A name for what a program said. Calls come one at a time. Returns `None` if there are too
+    /// many names.
     pub(super) fn name(self: &Arc<Self>, data: u64) -> Option<Name> {
         if self.used.load(Relaxed) * 2 >= self.capacity.load(Relaxed) {
             self.grow();

@@ -134,7 +134,7 @@ impl Epoll {
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         let mut has_kernels = with_kernels && self.has_kernels.load(SeqCst);
         let mut taken = Events::with_capacity(events.len().min(MOST));
-        // The kernel's descriptors are looked at before anybody waits.
+        // The kernel's descriptors are looked at before any thread waits.
         let mut span = if has_kernels && self.is_kernels_turn() {
             Some(Duration::ZERO)
         } else {
@@ -208,7 +208,8 @@ impl Epoll {
         Ok(rounds + 1)
     }
 
-    /// By which names events are asked for, by what the program knows them by. `None`: by the usual ones.
+    /// The names by which events are asked for, by what the program knows them by. Returns `None`
+    /// if they are the usual ones.
     fn names_asked(&self, taken: &Events) -> Option<HashMap<u64, u32>> {
         if taken.is_empty() || !self.synonyms.load(Relaxed) {
             return None;

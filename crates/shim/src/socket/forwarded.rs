@@ -18,7 +18,8 @@ pub(crate) struct Forwarded {
 }
 
 impl Forwarded {
-    /// Has a listener's connections forwarded. `None`: it has the kernel's alone from now on.
+    /// Has a listener's connections forwarded. Returns `None` if it has the kernel's alone from now
+    /// on.
     pub(crate) fn of(listener: &Listener, number: c_int) -> Option<Forwarded> {
         listener.mode.restore(number);
         Some(Forwarded {

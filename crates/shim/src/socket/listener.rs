@@ -38,7 +38,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
+    /// The node's listener beside the kernel's, which listens already. Returns `None` if the kernel
+    /// is alone.
     pub(crate) fn beside(fresh: &UnconnectedSocket, number: c_int, backlog: c_int) -> Option<Listener> {
         let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
         let at = SocketAddr::try_from(name).ok().map(plain)?;

@@ -98,7 +98,8 @@ impl Mode {
         }
     }
 
-    /// Whether the program's calls wait, as it has said. False: the kernel is to be told.
+    /// Notes whether the program's calls wait, as it has said. Returns `false` if the kernel is to
+    /// be told.
     pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         let is_kept = self.is_kept();
         if is_kept {

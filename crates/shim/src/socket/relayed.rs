@@ -46,7 +46,7 @@ impl Relayed {
         self.peer.ok_or(Errno::NOTCONN)
     }
 
-    /// Sets an option. `None`: the kernel's socket has it.
+    /// Sets an option. Returns `None` if the kernel's socket has it.
     pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
         let is_of_tcp = [IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP].contains(&level);
         let refused = is_refused(level, name).or_else(|| is_kernels_alone(level, name, value));
@@ -58,7 +58,7 @@ impl Relayed {
         })
     }
 
-    /// What an option is. `None`: the kernel's socket knows.
+    /// The value of an option. Returns `None` if the kernel's socket knows it.
     pub(crate) fn option(&self, level: c_int, name: c_int) -> Option<Outcome<Value>> {
         if self.is_tcps {
             return None;

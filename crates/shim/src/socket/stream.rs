@@ -253,8 +253,8 @@ impl Stream {
         Ok(error.map_or(Errno(libc::ECONNABORTED), Errno::from))
     }
 
-    /// A further `connect`, which waits for the first one unless it is `at_once`. True: there is nothing left of
-    /// that, and another may be made.
+    /// A further `connect`, which waits for the first one unless it is `at_once`. Returns `true` if
+    /// nothing is left of that attempt, and another may be made.
     pub(crate) fn connect_again(&self, at_once: bool) -> Outcome<bool> {
         match self.phase() {
             marks::CONNECTED => Err(Errno::ISCONN),
@@ -475,8 +475,8 @@ impl Stream {
         }
     }
 
-    /// Has a piece of at most so many bytes written where it waits to be sent. `None`: it is to be
-    /// sent in the ordinary way.
+    /// Has a piece of at most so many bytes written where it waits to be sent. Returns `None` if it
+    /// is to be sent in the ordinary way.
     pub(crate) fn send_in_place(
         &self,
         len: usize,

@@ -18,7 +18,8 @@ pub(super) const LEVELS: [c_int; 4] = [
 ];
 
 impl Setting {
-    /// Two bytes for which option it is and how long, and the value. `None`: it is longer, or of no such level.
+    /// Two bytes for which option it is and how long, and the value. Returns `None` if it is
+    /// longer, or of no such level.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let level = LEVELS.iter().position(|level| *level == self.level)? as u16;
         let name = u16::from(u8::try_from(self.name).ok()?);
