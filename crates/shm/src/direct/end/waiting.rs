@@ -14,7 +14,7 @@ use crate::direct::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
     /// Bytes that have to be there: SO_RCVLOWAT or what a call wants, half of a ring at most.
-    /// `None`: the waiter does not read.
+    /// `None` if the waiter does not read.
     pub read: Option<u64>,
     /// Any new byte ends the wait, though those before it were not read: EPOLLET.
     pub edge: bool,
