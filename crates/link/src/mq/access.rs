@@ -14,7 +14,7 @@ pub enum Reach {
     Owner,
     /// The members of its group.
     Group,
-    /// Everyone.
+    /// Every user.
     Everyone,
 }
 

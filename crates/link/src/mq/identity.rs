@@ -284,7 +284,7 @@ impl Origin<'_> {
         }
     }
 
-    /// `speaker`: the member that says it; `None`: one beyond a gateway.
+    /// `speaker` is the member that says it, or `None` for one beyond a gateway.
     fn judge_packet(
         &self,
         frame: &Received<'_>,

@@ -31,7 +31,8 @@ impl Caller {
 pub struct Quotas {
     /// Most peers of one process.
     pub process: usize,
-    /// Most peers of one user. `None`: all for the node's own user, half of the slots for any other.
+    /// Most peers of one user. `None` means all for the node's own user, and half of the slots for
+    /// any other.
     pub user: Option<usize>,
 }
 

@@ -81,7 +81,8 @@ impl DirectMessage {
         zerocopy::transmute!(layout)
     }
 
-    /// Reads a message. `None`: it is none, or is of a node that lays its memory out otherwise.
+    /// Reads a message. Returns `None` if it is none, or is of a node that lays its memory out
+    /// otherwise.
     pub(in crate::mq) fn parse(bytes: &[u8]) -> Option<DirectMessage> {
         let layout = Layout::read_from_bytes(bytes).ok()?;
         let said = (layout.magic, layout.version, layout.layout);

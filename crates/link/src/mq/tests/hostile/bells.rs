@@ -44,7 +44,7 @@ fn rings_without_end_do_not_keep_a_node_from_its_work() {
     let mut nodes = fabric.pair();
     let liar = Liar::befriend(&fabric, &mut nodes, 9);
     let doorbell = doorbell_of_node(&liar);
-    // The end it was given is blocking now, and says nothing to anybody else.
+    // The end it was given is blocking now, and says nothing to any other process.
     rustix::io::ioctl_fionbio(&doorbell, false).unwrap();
     let mut rung = 0;
     while shout(&doorbell, b"!!!!!!!!!!!!").is_ok() {
