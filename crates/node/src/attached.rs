@@ -237,8 +237,8 @@ impl AttachedNode {
         shards.is_some_and(|shards| shards.iter().any(|(_, handle)| handle.lease.is_held_here()))
     }
 
-    /// Keeps the threads of this process out of the node's stack, until [`AttachedNode::stay`], and
-    /// waits until none is in the middle of it, but no longer than `longest`.
+    /// Keeps the threads of this process out of the node's stack, until [`AttachedNode::stay`].
+    /// Waits until none is in the middle of it, but no longer than `longest`.
     pub fn leave(&self, longest: Duration) {
         if self.part.get().is_none() {
             return;
@@ -276,8 +276,9 @@ impl AttachedNode {
         self.name.as_str()
     }
 
-    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them: for a process
-    /// that may not look itself. None: there is no such node, or the engine does not answer.
+    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them.
+    /// It is for a process that may not look itself. Empty if there is no such node, or the engine
+    /// does not answer.
     pub fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
         let shards = self.shards().ok();
         let attachment = shards.and_then(|shards| shards.get(0).attachment.as_ref());

@@ -374,7 +374,7 @@ fn no_room(error: std::io::Error) -> HolderError {
 mod tests {
     use super::*;
 
-    /// Several threads that connected at once when a node had just begun asked for their peer's
+    /// Several threads connected at once when a node had just begun. They asked for their peer's
     /// hardware address before it was mapped, and then a second later.
     #[test]
     fn one_thread_maps_peers_and_others_wait_for_it() {

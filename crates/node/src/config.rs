@@ -79,9 +79,8 @@ const LONG_PATHS_BUFFER: u32 = 8 << 20;
 const BLOCK_LEN: u32 = 1 << 14;
 
 impl NodeConfig {
-    /// A node of the fabric whose directory this is (made if it does not
-    /// exist), under a name that is unique in it: 1 to 63 letters, digits,
-    /// `-`, `_` or `.`.
+    /// A node of the fabric whose directory this is, which is made if it does not exist. The name
+    /// is unique in it: 1 to 63 letters, digits, `-`, `_` or `.`.
     pub fn new(fabric: impl Into<PathBuf>, name: impl Into<String>) -> Self {
         Self {
             fabric: Some(fabric.into()),
@@ -184,8 +183,8 @@ impl NodeConfig {
         self
     }
 
-    /// Whether peers of the same user read bulk data where they lie, each in a memory file that
-    /// holds nothing but what is sent to it. The default.
+    /// Whether peers of the same user read bulk data in place, the default. Each peer does so in a
+    /// memory file that holds nothing but what is sent to it.
     #[must_use]
     pub fn zero_copy(mut self, on: bool) -> Self {
         self.zero_copy = on;
@@ -376,10 +375,10 @@ impl NodeConfig {
 /// TCP's settings for links that stay on one machine: round trips of
 /// microseconds, and losses only where a ring is full.
 ///
-/// The retransmission timeout's floor is 10 ms, above the delays that a busy
-/// machine's scheduler causes. Acknowledgements wait long enough for a program's answer to
-/// carry them, and no longer: the peer's tail loss probe goes out 2 ms after the last
-/// segment (RFC 8985 §7.2), and what it brings again was never lost.
+/// The retransmission timeout's floor is 10 ms, above the delays that a busy machine's scheduler
+/// causes. Acknowledgements wait long enough for a program's answer to carry them, and no longer.
+/// The peer's tail loss probe goes out 2 ms after the last segment (RFC 8985 §7.2), and what it
+/// brings again was never lost.
 pub fn local_tcp() -> TcpConfig {
     growing(TcpConfig {
         rto_min: Duration::from_millis(10),

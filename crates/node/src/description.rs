@@ -1,5 +1,5 @@
-//! What all holders of a connection or listener share that is no affair of its stack's: whether calls wait and how
-//! long, and what a program has set of it that only programs know of.
+//! What all holders of a connection or listener share that is not the stack's. That is whether
+//! calls wait and how long, and settings that only programs know of.
 //!
 //! The kernel keeps this in the open file description. Here it lies in the shard's region, by the number of the
 //! [holder](crate::Holder), outside of the lease: whether calls wait is one load. A process may write nonsense there,

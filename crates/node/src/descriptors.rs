@@ -1,8 +1,8 @@
 //! Where a process keeps the node's descriptors.
 //!
 //! A program that knows nothing of its node expects that the kernel gives it the lowest free
-//! number, and may count on low ones being its own. The library that stands in for it has the
-//! node's descriptors kept above a number, which is the process's.
+//! number. It may count on low ones being its own. The library that stands in for it has the node's
+//! descriptors kept above a number, which is the process's.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
@@ -12,8 +12,8 @@ use rustix::io::Errno;
 /// The lowest number for the node's descriptors, and the function that is told of each.
 static KEEP: OnceLock<(RawFd, fn(RawFd))> = OnceLock::new();
 
-/// From now on descriptors that this process has of a node get no lower number, as long as
-/// the system has higher ones, and `note` is told of each. Only the first call counts.
+/// From now on descriptors that this process has of a node get no lower number, as long as the
+/// system has higher ones. `note` is told of each. Only the first call counts.
 pub fn keep_above(lowest: RawFd, note: fn(RawFd)) {
     let _ = KEEP.set((lowest, note));
 }

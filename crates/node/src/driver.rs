@@ -6,12 +6,11 @@
 //! windows. The driver sees to these, like a program's thread that waits: it
 //! sits at the link's descriptor and uses no processor unless something happens.
 //!
-//! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call
-//! does not tell the driver that it comes and goes; it leaves a mark, and the
-//! driver looks for marks about every millisecond, and less often the longer it has
-//! found nothing to do. Only when there is none, it takes its seat; and the next call
-//! makes it get up again. While the program waits in a call for long, the driver looks
-//! for nothing at all.
+//! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call does not tell the
+//! driver that it comes and goes; it leaves a mark. The driver looks for marks about every
+//! millisecond, and less often the longer it has found nothing to do. Only when there is none, it
+//! takes its seat; and the next call makes it get up again. While the program waits in a call for
+//! long, the driver looks for nothing at all.
 //!
 //! Under [`Placement::Engine`] it is the only one to take frames from the link and to
 //! send any. Programs write and read along the lanes of their connections' channels, and
@@ -38,22 +37,22 @@ use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 const PERIOD: Duration = Duration::from_micros(600);
 
 /// Looks in vain, since the driver last was of use, after which the time between two of them
-/// doubles: a look takes a few microseconds of a processor that may be the program's.
+/// doubles. A look takes a few microseconds of a processor that may be the program's.
 const VAIN: u32 = 4;
 
 /// Most periods between two looks, and before it takes a wait for one that lasts.
 const MOST_PERIODS: u32 = 8;
 
-/// How often a driver that rests looks whether the process that drives or sleeps at the link is stopped,
-/// while threads of other processes rely on it. With that, and with the time between looks of a driver
-/// that watches, a stopped process is noticed within 10 ms.
+/// How often a driver that rests looks for a stopped process that drives or sleeps at the link. It
+/// looks while threads of other processes rely on that process. With that, and with the time
+/// between looks of a driver that watches, a stopped process is noticed within 10 ms.
 const STOPPED_LOOK: Duration = Duration::from_millis(8);
 
 /// How long the driver goes on looking so often after it last saw such threads.
 const RELIANCE: Duration = Duration::from_secs(1);
 
-/// How long others may drive or sleep at the link without any sign of life before
-/// the driver looks after them: their process may be stopped.
+/// How long others may drive or sleep at the link without any sign of life before the driver looks
+/// after them. Their process may be stopped.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What the driver does at present.

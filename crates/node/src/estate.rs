@@ -1,5 +1,5 @@
-//! What a process has of a node from its engine, and its children take over from it: the
-//! node's memory where it is mapped, the descriptors, and the peers that were met.
+//! What a process has of a node from its engine: the node's memory where it is mapped, the
+//! descriptors, and the peers that were met. Its children take it over.
 //!
 //! A forked child has it all, the mappings and descriptors by the fork and the rest as copies.
 //! Only its number it has to get from the engine, which is to see it die.

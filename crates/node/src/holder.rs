@@ -1,10 +1,10 @@
 //! What this process has its connections and listeners by.
 //!
-//! A connection of an attached process is held by a descriptor, one end of a pair of Unix sockets
-//! of which the node's engine has the other end. The engine closes the connection when no process
-//! has a copy of the descriptor any more, for whatever reason. The engine makes the pairs, some at
-//! a time, and they are used again and again. So a process that opens and closes connections that
-//! it does not share asks the system for nothing.
+//! A connection of an attached process is held by a descriptor. It is one end of a pair of Unix
+//! sockets of which the node's engine has the other end. The engine closes the connection when no
+//! process has a copy of the descriptor any more, for whatever reason. The engine makes the pairs,
+//! some at a time, and they are used again and again. So a process that opens and closes
+//! connections that it does not share asks the system for nothing.
 //!
 //! A process cannot ask the system whether a descriptor is shared. It may be if this process has
 //! forked since it got the descriptor, or has given it away; then only the engine closes the
@@ -118,8 +118,9 @@ impl Holder {
         }
     }
 
-    /// The names of all descriptors were looked at so often by now: what it stands for next is to have another one
-    /// than what it has stood for.
+    /// Notes that the holder stands for nothing now. `looks` is how often the names of all
+    /// descriptors were looked at by now. The next socket that it stands for is to have another
+    /// name than the last.
     #[inline]
     pub(crate) fn end(&self, looks: u64) {
         if let Some(held) = &self.0

@@ -6,7 +6,7 @@
 //! as if its time had passed.
 //!
 //! Between the look at the hook and the sleep no signal may be lost. So the library that gives the
-//! hook sleeps for the node, too: it blocks all signals before it looks, and lets them through by
+//! hook sleeps for the node, too. It blocks all signals before it looks, and lets them through by
 //! the system call that sleeps.
 
 use std::os::fd::BorrowedFd;
@@ -23,8 +23,8 @@ pub struct Hook {
     /// Whether something waits for this thread to leave the call that it is in. It calls
     /// nothing that waits.
     pub is_pending: fn() -> bool,
-    /// Sleeps until one of some descriptors has what it is waited for (as for `poll(2)`), or a
-    /// time has passed, or something waits for the thread. What each has; nothing in the last case.
+    /// Sleeps until a descriptor has what it is waited for (as for `poll(2)`), or a time has
+    /// passed, or something waits for the thread. Returns what each has; nothing in the last case.
     pub sleep: fn(&[Awaited<'_>], Option<Duration>) -> Option<Vec<u16>>,
 }
 

@@ -1,9 +1,9 @@
 //! A node: one network identity, shared by the processes of its programs.
 //!
-//! Its state lies in a region: the stack, the threads that wait and what for, and the lease that
-//! lets one thread at a time touch it, of whatever process. A process that has attached to the
-//! region reaches the state through a [`ShardHandle`]. An *engine process* keeps the node alive: it
-//! has the node's place in its fabric and hands every process that attaches what it needs.
+//! Its state lies in a region. It has the stack, the threads that wait, and the lease that lets one
+//! thread of one process at a time touch it. A process that has attached to the region reaches the
+//! state through a [`ShardHandle`]. An *engine process* keeps the node alive: it has the node's
+//! place in its fabric and hands every process that attaches what it needs.
 //!
 //! | file or folder | what |
 //! | --- | --- |

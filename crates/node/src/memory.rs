@@ -1,8 +1,8 @@
 //! A region of a node: what lies in it, in which order. Each shard has one of its own, so
 //! that no two shards share anything that a program can write to.
 //!
-//! The order of the pieces is the layout ([`Carver`]): a process that attaches
-//! makes the same calls with the same [`Layout`], and finds the same pieces.
+//! The order of the pieces is the layout ([`Carver`]). A process that attaches makes the same calls
+//! with the same [`Layout`], and finds the same pieces.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -52,9 +52,9 @@ impl ShardHandle {
         }
     }
 
-    /// Takes a port from the kernel, if it is beside the node, for the listener that a
-    /// holder will stand for, and says which: 0 is any, and left to the stack where there is
-    /// no kernel. It is given back with the holder. To be called without the lease.
+    /// Takes a port for the listener that a holder will stand for from the kernel, if that is
+    /// beside the node. Returns the port. Port 0 is any, and left to the stack where there is no
+    /// kernel. The port is given back with the holder. Call it without the lease.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The programs' threads while they are in a call on a socket of the node (of a node with
-    /// several shards, of the same shard), whichever that is; no thread at other times.
+    /// The programs' threads while they are in a call on a socket of the node; no thread at other
+    /// times. In a node with several shards, the call is on a socket of the same shard.
     Inline,
     /// A thread of the engine process, always.
     Engine,

@@ -1,7 +1,7 @@
 //! Asking an Ethernet whether a host has an address already, before it is used there.
 //!
-//! What a fabric's files and its uplinks' pages do not tell of has to be asked as on any Ethernet:
-//! with probes of ARP and of neighbour discovery. Hosts learn nothing from them but that the
+//! What a fabric's files and its uplinks' pages do not tell of has to be asked as on any Ethernet.
+//! Probes of ARP and of neighbour discovery ask, and hosts learn nothing from them but that the
 //! address is wanted. A host that has the address says so, and so does a host that wants it, too.
 //!
 //! A fabric's interface, and all that is beyond it, answers within a fraction of a second or is

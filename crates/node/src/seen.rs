@@ -47,8 +47,8 @@ fn is_whole(socket: BorrowedFd<'_>) -> bool {
     poll(&mut state, Some(&now)).is_ok() && state[0].revents().is_empty()
 }
 
-/// The number of a pidfd's process in the `/proc` that this process has; `None` if the process has ended, or
-/// its PID namespace is not to be seen there.
+/// The number of a pidfd's process in the `/proc` that this process has. `None` if the process has
+/// ended, or its PID namespace is not to be seen there.
 pub(crate) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
     parse(&text)

@@ -1,10 +1,9 @@
 //! One process's way to a node: to each of its shards.
 //!
-//! A shard is a stack with a region, a lease and a link of its own, and a connection
-//! belongs to one of them. So threads that use connections of different shards never wait
-//! for each other. What is the node's, and not a shard's, needs no lease: the descriptors
-//! of a process, its number, and the number of a holder, which may stand for something in
-//! several shards.
+//! A shard is a stack with a region, a lease and a link of its own, and a connection belongs to one
+//! of them. So threads that use connections of different shards never wait for each other. What is
+//! the node's, and not a shard's, needs no lease. That is the descriptors of a process, its number,
+//! and the number of a holder, which may stand for something in several shards.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -144,10 +143,10 @@ impl Shards {
         self.first.lease.lease().is_closed()
     }
 
-    /// Has the engine carry the bytes between the end of a direct connection that a holder stands
-    /// for and the holder's descriptor, which then is a connected Unix socket to any program. No
-    /// process uses the end itself any more, once it sees that it [is relayed](Shards::is_direct_relayed).
-    /// If the engine does already, it goes on.
+    /// Has the engine carry the bytes between the end of a direct connection and the descriptor of
+    /// its holder. The descriptor then is a connected Unix socket to any program. No process uses
+    /// the end itself any more, once it sees that it [is relayed](Shards::is_direct_relayed). If
+    /// the engine does already, it goes on.
     ///
     /// # Errors
     ///
@@ -189,7 +188,7 @@ impl Shards {
     }
 
     /// Has the kernel signal the owner of a direct connection (SIGURG) when its peer announces
-    /// urgent data: that is the owner of the first of two connected Unix sockets.
+    /// urgent data. The owner is that of the first of two connected Unix sockets.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! What programs have used of a node: counters in shared memory, to which the library that is
-//! preloaded into them adds, and which `toehold run --stats` reads at the end.
+//! What programs have used of a node: counters in shared memory. The library that is preloaded into
+//! the programs adds to them, and `toehold run --stats` reads them at the end.
 //!
-//! They lie in one page that all processes of a run map, each counter on cache lines of
-//! its own. Adding is one atomic instruction: it may be done at any time, by a signal's
-//! handler too, and what a process has added outlives it, however it ends.
+//! They lie in one page that all processes of a run map, each counter on cache lines of its own.
+//! Adding is one atomic instruction, which may be done at any time, by a signal's handler too. What
+//! a process has added outlives it, however it ends.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};

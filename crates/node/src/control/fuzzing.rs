@@ -142,8 +142,8 @@ impl Default for Serving {
     }
 }
 
-/// A client asks one question of all there are, and is answered with this packet, which
-/// comes with so many descriptors, of which the first is `memory`, if there is any.
+/// A client asks one question of all there are, and is answered with this packet. It comes with so
+/// many descriptors, of which the first is `memory`, if there is any.
 pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
     let (client, node) = pair();
     let mut given: Vec<OwnedFd> = (1..descriptors).map(|_| pair().0).collect();

@@ -72,9 +72,9 @@ pub trait Host: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes holders, at most `count` and at least one: for each, its number and the
-    /// end that is handed to the process, while the node keeps the other one and sees
-    /// when the first is closed.
+    /// Makes holders, at most `count` and at least one. Returns for each its number and the end
+    /// that is handed to the process. The node keeps the other end and sees when the first is
+    /// closed.
     ///
     /// # Errors
     ///
@@ -133,9 +133,9 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no connections"))
     }
 
-    /// Has the kernel signal the owner of the connection of a shard that a holder stands for, when
-    /// its peer announces urgent data: by some, from the second to the first of two Unix
-    /// sockets, of which the first has that owner.
+    /// Has the kernel signal the owner of a connection that a holder stands for, when its peer
+    /// announces urgent data. The first of two Unix sockets has that owner: urgent data are sent to
+    /// it from the second.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
 //! The processes that keep a node that ends with its last user.
 //!
-//! A launcher gives the node one end of a pair of sockets: as long as any process has the other end,
-//! which the launcher's program and whatever that starts inherit, the node is used. It
-//! also is by the launcher's own process, which becomes the program, and by any that has
-//! attached, for as long as they live: a program that closes descriptors which it does not
-//! know keeps its node all the same. The pair is a door (`door`), too.
+//! A launcher gives the node one end of a pair of sockets. The launcher's program and whatever that
+//! starts inherit the other end; as long as any process has it, the node is used. The launcher's
+//! own process, which becomes the program, also uses the node, as does any process that has
+//! attached, for as long as they live. So a program that closes descriptors which it does not know
+//! keeps its node all the same. The pair is a door (`door`), too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

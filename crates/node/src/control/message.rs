@@ -1,8 +1,8 @@
 //! What is said on a control socket: one JSON object a packet.
 //!
-//! A client asks, the server answers, in turns. An answer that is longer than
-//! a packet comes as [`Answer::InMemory`] with a sealed memory file that holds
-//! it, so that what the server keeps for a client that does not read is small.
+//! A client asks, the server answers, in turns. An answer that is longer than a packet comes as
+//! [`Answer::InMemory`] with a sealed memory file that holds it. So the server keeps little for a
+//! client that does not read.
 
 use std::net::SocketAddr;
 
@@ -69,15 +69,15 @@ pub(super) enum Request {
     ReleasePort { holder: u32 },
     /// To carry the bytes between the connection that a holder stands for, and its descriptor.
     Relay { shard: u8, holder: u32 },
-    /// To have the kernel signal the owner of a connection, that a holder stands for, when urgent
-    /// data are announced: that of the first of the two Unix sockets that come along.
+    /// To have the kernel signal the owner of a holder's connection when urgent data are announced.
+    /// The owner is that of the first of the two Unix sockets that come along.
     Own { shard: u8, holder: u32 },
     /// To forward peers that connect to a holder's listener to the one of the kernel's that comes
     /// along. The table that comes with it gets their addresses.
     Forward { holder: u32, which: Forwarded },
     /// To last as long as the descriptor that comes along has another end, of a pair of Unix
-    /// sockets, and to let in clients that come by it. `inode` is the other end's, by which it is
-    /// known in `/proc`.
+    /// sockets. The node lets in clients that come by it. `inode` is the other end's, by which it
+    /// is known in `/proc`.
     Keep { inode: u64 },
     /// To last as long as the process that asks lives.
     KeepForLife,

@@ -1,12 +1,11 @@
 //! The control protocol: the messages between a node's engine process and its clients, over a Unix
 //! socket in the fabric's directory.
 //!
-//! The server runs in a thread of the engine process and serves a [`Host`].
-//! It never waits for a client: it keeps at most one answer for each, and drops
-//! those that do not take it. A process attaches over a [`Connection`] and keeps
-//! that open for as long as it is a process of the node; the server sees its end
-//! by the connection's or by the process's, whichever is noticed first (a forked
-//! child may hold a copy of the one, but not of the other).
+//! The server runs in a thread of the engine process and serves a [`Host`]. It never waits for a
+//! client: it keeps at most one answer for each, and drops those that do not take it. A process
+//! attaches over a [`Connection`] and keeps that open for as long as it is a process of the node.
+//! The server sees its end by the connection's or by the process's, whichever is noticed first. A
+//! forked child may hold a copy of the one, but not of the other.
 //!
 //! The server serves the node's own user and root, and the users that its settings and its fabric's
 //! directory let in ([`crate::fabric::Access`]). It also serves a process that has the door of an

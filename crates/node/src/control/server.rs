@@ -163,8 +163,9 @@ impl Server {
         self
     }
 
-    /// Lets the process keep the node that has started it, from the start: by a descriptor, and
-    /// for as long as it lives, as [`Request::Keep`] and [`Request::KeepForLife`] do.
+    /// Lets the process keep the node that has started it, from the start. It does so by a
+    /// descriptor, and for as long as it lives, as [`Request::Keep`] and [`Request::KeepForLife`]
+    /// do.
     ///
     /// # Errors
     ///
@@ -232,7 +233,7 @@ impl Server {
     }
 
     /// Acts. If that panics, the node begins another life, as it does when another thread of the
-    /// engine panics, and the client that asked is hung up on.
+    /// engine panics. The client that asked is hung up on.
     fn contain(&mut self, event: Option<Source>, act: impl FnOnce(&mut Server)) {
         // Each session is whole at any moment: one is changed only when its answer is there.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) else {

@@ -1,8 +1,8 @@
 //! The table of a node's banks: which there are, and to which addresses they lead.
 //!
 //! It lies in the node's region, outside of any lease. The engine writes it, every process reads
-//! it. A *slot* is a bank and the side that this node has in it, so that of the bank that a node
-//! has with itself each side has a slot.
+//! it. A *slot* is a bank and the side that this node has in it. The bank that a node has with
+//! itself has a slot for each side.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;

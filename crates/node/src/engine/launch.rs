@@ -115,8 +115,9 @@ impl Launch {
         self.start_by(self.command(None)?)
     }
 
-    /// Starts it as [`Launch::start`] does, with this process as the node's first user: what it
-    /// returns keeps the node, as [`Connection::keep_for_life`] does, and nothing needs to be asked.
+    /// Starts it as [`Launch::start`] does, with this process as the node's first user. The
+    /// returned descriptor keeps the node, as [`Connection::keep_for_life`] does, and nothing needs
+    /// to be asked.
     ///
     /// # Errors
     ///

@@ -1,10 +1,9 @@
 //! The engine process: it has the node's place in its fabric, its memory and its descriptors, and
 //! serves processes that attach.
 //!
-//! [`Launch`] starts one, [`main`] is one, and an [`Engine`] is what either has
-//! at its heart: a [`Host`] that is served at a [`Place`] by a control thread.
-//! Nothing outlives the process but the node's files, which the next command
-//! that comes by removes.
+//! [`Launch`] starts one, [`main`] is one. An [`Engine`] is the part that they have in common: a
+//! [`Host`] that is served at a [`Place`] by a control thread. Nothing outlives the process but the
+//! node's files, which the next command removes.
 
 mod host;
 mod launch;

@@ -179,8 +179,8 @@ impl Fabric {
         location::all()
     }
 
-    /// What knows the addresses that the fabric gave its members: those in a member's record, if the
-    /// record is of the user that the member is of.
+    /// A lookup of the addresses that the fabric gave its members. An address is that of a member's
+    /// record, if the record and the member are of the same user.
     ///
     /// # Errors
     ///
@@ -247,10 +247,10 @@ impl Fabric {
         network::fnv(boot.into_iter().chain(place)) >> 11
     }
 
-    /// The hardware address that an interface of this name gets which leads past the fabric,
-    /// where others of the same name may be: another one on each machine, and for each fabric
-    /// of a machine, but the same in every life of the interface as long as the machine has
-    /// one identity (`machine-id(5)`), and until it starts anew otherwise.
+    /// The hardware address of an interface of this name that leads past the fabric, where others
+    /// of the same name may be. It is another one on each machine, and for each fabric of a
+    /// machine. It is the same in every life of the interface as long as the machine has one
+    /// identity (`machine-id(5)`), and until it starts anew otherwise.
     pub fn mac_on_this_machine(&self, name: &str) -> Mac {
         let read = |path| fs::read(path).ok().filter(|id| !id.trim_ascii().is_empty());
         let machine = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/random/boot_id"));

@@ -1,5 +1,5 @@
-//! Names that mean something to every program of this host already, and so cannot mean a node: some programs
-//! would reach the node by them, and others what they mean without it.
+//! Names that mean something to every program of this host already, and so cannot mean a node. Some
+//! programs would reach the node by them, and others what they mean without it.
 
 use std::fs::File;
 use std::io::Read;

@@ -202,8 +202,8 @@ impl Networks {
         Ok(Ipv4Net::new_assert(address, self.ipv4.prefix_len()))
     }
 
-    /// The address with the same number in its network as the IPv4 address has
-    /// in its own, so that one is known from the other; or the lowest free one.
+    /// The address with the same number in its network as the IPv4 address has in its own. So a
+    /// reader knows one from the other. If that is taken, the lowest free one.
     fn free_ipv6(&self, holders: &[Holder], ipv4: Ipv4Addr) -> Result<Ipv6Net, AssignError> {
         let taken: HashSet<_> = holders.iter().map(|holder| holder.identity.ipv6).collect();
         let base = u128::from(self.ipv6.network());

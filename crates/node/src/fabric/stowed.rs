@@ -1,6 +1,6 @@
-//! A fabric that can be opened whatever becomes of the file system that its path leads through,
-//! while no directory is open. Programs look whether they have a directory open before they lay
-//! down their rights (Chromium's sandbox), since it would get them out of any other root.
+//! A fabric that can be opened although no directory is open, whatever becomes of the file system
+//! that its path leads through. Programs look whether they have a directory open before they lay
+//! down their rights (Chromium's sandbox). An open directory would get them out of any other root.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

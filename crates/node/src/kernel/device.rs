@@ -19,8 +19,8 @@ use crate::fabric::{Place, TakeError};
 use crate::settings::NodeSettings;
 use crate::shards::{OneShard, Shards};
 
-/// Ports that the kernel chooses from, in a namespace that the node has made: the rest of
-/// what is meant for that is the node's (RFC 6335 §6).
+/// Ports that the kernel chooses from, in a namespace that the node has made. The rest of the
+/// dynamic ports (RFC 6335 §6) is the node's.
 pub(super) const KERNEL_PORTS: RangeInclusive<u16> = 32768..=49151;
 
 /// Ports left to the node, at least.

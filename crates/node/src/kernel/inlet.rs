@@ -1,9 +1,9 @@
 //! Frames from the kernel, carried to the node's fabric by a thread of the engine.
 //!
-//! A frame is read without the lease and sent with it: the lease is never held for longer
-//! than one frame takes to be copied. If a peer leaves no room, the thread waits a little,
-//! and the kernel's connections are held up by their own queues, as by a slow cable. For a
-//! peer that does not come back it does so once only.
+//! A frame is read without the lease and sent with it: the lease is never held for longer than one
+//! frame takes to be copied. If a peer leaves no room, the thread waits a little. The kernel's
+//! connections are held up by their own queues, as by a slow cable. For a peer that does not come
+//! back it does so once only.
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};

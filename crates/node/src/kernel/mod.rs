@@ -1,5 +1,5 @@
-//! The kernel's stack beside the node's: a TAP device with the node's addresses, over which
-//! the kernel gets what does not belong to the node's stack, and sends what it has to say.
+//! The kernel's stack beside the node's: a TAP device with the node's addresses. Over it the kernel
+//! gets what does not belong to the node's stack, and sends what it has to say.
 //!
 //! The thread that drives the node hands the kernel's frames over at once (`outlet`). Every process
 //! of the node has the device's descriptor for that, so a frame for the kernel waits for no thread

@@ -37,9 +37,9 @@ impl Ports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a port from the kernel for the listener that a holder will stand for, at those
-    /// of its addresses that the kernel has too; 0: one that the kernel chooses. What the
-    /// holder had before is given back.
+    /// Takes a port from the kernel for the listener that a holder will stand for, at those of its
+    /// addresses that the kernel has too. Port 0 is one that the kernel chooses. What the holder
+    /// had before is given back.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ fn beside(program: &Path) -> Result<PathBuf, LibraryError> {
     found.ok_or_else(|| LibraryError::Missing(places.into()))
 }
 
-/// The value of [`PRELOAD`](super::PRELOAD): the library, then what was there, but no other
+/// The value of [`PRELOAD`](super::PRELOAD): the library, then what was there. It has no other
 /// library of this kind, which a program that runs on a node may hand down.
 pub fn preload(library: &Path, former: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_owned();

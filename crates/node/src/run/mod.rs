@@ -64,9 +64,9 @@ pub const FIRST_DESCRIPTOR: i32 = 100;
 /// The variable of the dynamic linker.
 pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// The variables of sanitizers, and what programs are to be told by [`relaxed`] that have one: to begin
-/// although a library is preloaded before the sanitizer's own, whose functions it calls in its turn;
-/// and to take what another library does with memory for its own affair.
+/// The variables of sanitizers, and the settings that [`relaxed`] adds for programs that have one.
+/// They let a sanitizer begin although a library is preloaded before its own, whose functions that
+/// library calls. They also let it accept what another library does with memory.
 pub const SANITIZERS: [(&str, &str); 2] = [
     ("ASAN_OPTIONS", "verify_asan_link_order=0"),
     ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"),

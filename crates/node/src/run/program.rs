@@ -1,8 +1,8 @@
 //! What program a command means, and what of it the library cannot reach.
 //!
-//! The dynamic linker loads the library, so a program without one, or one whose dynamic
-//! linker does not do so, stays with the kernel; and so does one that makes its system calls itself. This is told from the file alone, as the
-//! kernel and the C library read it; nothing is executed.
+//! The dynamic linker loads the library. So a program without one, or one whose dynamic linker does
+//! not do so, stays with the kernel. So does a program that makes its system calls itself. This is
+//! told from the file alone, as the kernel and the C library read it; nothing is executed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -16,8 +16,8 @@ use crate::engine::{Launch, LaunchError};
 use crate::fabric::{Fabric, FabricError, Networks, meaning_outside};
 use crate::why::Report;
 
-/// How often nodes of the same name may come and go before this one gives up: each time,
-/// one has ended just before it could be joined, and another was started just then.
+/// How often nodes of the same name may come and go before this one gives up. Each time, one has
+/// ended just before it could be joined, and another was started just then.
 const MAX_TRIES: usize = 32;
 
 /// Names that are tried.
@@ -196,8 +196,8 @@ impl Stay {
         Ok(copy)
     }
 
-    /// Moves this process, which must have one thread only, into the network namespace of
-    /// the node's device, and its user namespace if that is another one.
+    /// Moves this process into the network namespace of the node's device, and its user namespace
+    /// if that is another one. The process must have one thread only.
     ///
     /// # Errors
     ///

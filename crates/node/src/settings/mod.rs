@@ -1,5 +1,5 @@
-//! What a node is told when it is made: one table of settings, from which the
-//! command line, the environment's variables, the checks and the documentation come.
+//! What a node is told when it is made. One table of settings is the source of the command line,
+//! the environment's variables, the checks and the documentation.
 
 mod table;
 #[cfg(test)]

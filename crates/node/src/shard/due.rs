@@ -1,5 +1,6 @@
 //! Wake-ups that wait until the lease is let go. A thread that is woken before that may take the
-//! processor from the thread that has the lease, only to find that it has to wait for it.
+//! processor from the thread that has the lease. It would only find that it has to wait for the
+//! lease.
 
 use std::cell::Cell;
 use std::sync::Arc;

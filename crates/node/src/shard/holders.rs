@@ -1,7 +1,7 @@
 //! Which connection or listener a holder stands for.
 //!
-//! A *holder* is a pair of connected Unix sockets: programs have one end as the descriptor of a
-//! connection or listener, the engine has the other end and sees when no process has the first one
+//! A *holder* is a pair of connected Unix sockets. Programs have one end as the descriptor of a
+//! connection or listener. The engine has the other end and sees when no process has the first one
 //! any more. The engine gives out their numbers, which are the indices of this table.
 
 use core::sync::atomic::Ordering::Release;

@@ -17,9 +17,9 @@ impl Interest {
     pub const PRIORITY: Interest = Interest(4);
     /// The end of the stream, told apart from data (EPOLLRDHUP).
     pub const READ_CLOSED: Interest = Interest(8);
-    /// To be told once for each change, not as long as the level lasts (EPOLLET): when more
-    /// data or connections come, when there is room after it was missing, when the state
-    /// changes, and when the registration is made or changed. What is told then is all that
+    /// To be told once for each change, not as long as the level lasts (EPOLLET). A change is that
+    /// more data or connections come, that there is room after it was missing, or that the state
+    /// changes. The registration's making and changing count, too. What is told then is all that
     /// the source is ready for.
     pub const EDGE: Interest = Interest(16);
     /// To be told once, then no more until it is registered again, not even of errors

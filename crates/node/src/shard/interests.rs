@@ -1,10 +1,10 @@
 //! The threads that wait in a call on a connection or listener for a change of it, and the polls it
 //! is registered with.
 //!
-//! A hash of lists in shared memory. A *key* is what is waited for: the word of
-//! a connection or listener ([`Event::word`]), or of a poll. What is found here
-//! is only as good as the programs of the node: indices are checked, and walks
-//! along lists end after as many steps as there are entries.
+//! A hash of lists in shared memory. A *key* is what is waited for: the word of a connection or
+//! listener ([`Event::word`]), or of a poll. What is found here is only as good as the programs of
+//! the node. So indices are checked, and walks along lists end after as many steps as there are
+//! entries.
 
 use toehold_shm::{Carver, OutOfMemory, Slab, Table};
 use toehold_stack::Event;

@@ -67,8 +67,8 @@ const DISCARDS_NS: u64 = 1_000_000_000;
 /// A program that only ever writes looks for acknowledgements this often.
 const STALE_NS: u64 = 2_000;
 
-/// When to try again to send what the link had no room for, if nothing else
-/// happens before: most links cannot tell when there is room again.
+/// When to try again to send what the link had no room for, if nothing else happens before. Most
+/// links cannot tell when there is room again.
 const FULL_LINK_RETRY_NS: u64 = 1_000_000;
 
 /// What wakes a thread that rests.
@@ -200,8 +200,9 @@ impl Shard {
         }
     }
 
-    /// With more connections than a processor's caches hold it is their memory that segments
-    /// wait for: that of several is fetched before the first one is handled.
+    /// Receives segments of connections that are more than a processor's caches hold. Segments wait
+    /// for the memory of their connections then, so that of several is fetched before the first one
+    /// is handled.
     #[inline(never)]
     fn receive_foreseen(&mut self, budget: usize, mut placement: Option<&mut DirectReceive<'_>>) -> usize {
         let mut frames = 0;

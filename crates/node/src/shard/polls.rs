@@ -1,9 +1,9 @@
 //! Polls: sets of connections and listeners, and which of them may be ready.
 //!
-//! The stack tells of changes; a level is what remains of them. So a source
-//! that was found ready stays in the queue and is looked at again next time,
-//! and one that was not leaves it until the stack tells of another change that
-//! its poll is interested in. One that is watched for edges leaves it in any case.
+//! The stack tells of changes; a level is what remains of them. So a source that was found ready
+//! stays in the queue and is looked at again next time. A source that was not ready leaves the
+//! queue until the stack tells of another change that its poll is interested in. One that is
+//! watched for edges leaves it in any case.
 //!
 //! A poll may watch others: it is told when they have something to tell.
 //!

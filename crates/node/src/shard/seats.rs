@@ -46,8 +46,8 @@ pub(crate) struct Waiter {
     /// The call it waits in.
     pub(crate) ticket: u64,
     pub(crate) process: u16,
-    /// The shard in which it has its word, which may be another one: a thread that waits
-    /// for several shards has a slot in each of them, and one word.
+    /// The shard in which it has its word, which may be another one. A thread that waits for
+    /// several shards has a slot in each of them, and one word.
     pub(crate) home: u8,
     /// The shard whose sleepers' bell wakes it where it sleeps on descriptors.
     pub(crate) bell: u8,
@@ -329,7 +329,7 @@ impl Seats {
 
     /// Mends the seats after a process died in the middle of a change: no thread drives, and the
     /// link was told nothing. Threads that are parked stay in the order in which they began to
-    /// wait, and the one that sleeps at the link has its seat until it wakes up. All of them are to
+    /// wait. The thread that sleeps at the link has its seat until it wakes up. All of them are to
     /// be roused.
     pub(super) fn mend(&mut self) {
         let own = self.index;

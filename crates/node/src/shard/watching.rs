@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// A new poll, of a process that [has](crate::ShardHandle::own) it before it lets go of the
-    /// lease; `None` if there are as many as a node may have.
+    /// lease. `None` if there are as many as a node may have.
     pub fn open_poll(&mut self) -> Option<u32> {
         self.waiting.polls.open()
     }

@@ -88,9 +88,9 @@ pub struct TapEnd {
     /// Whether others are behind it, because it is a port of a bridge of the kernel's.
     /// It has no addresses of its own then.
     pub bridged: bool,
-    /// Its queues, each with a thread of its own, among which flows are shared out: 1 to 16.
-    /// Straight to others there are as many ports, from the one that is given on, or parts of
-    /// the memory, and all have to have as many queues.
+    /// The device's queues, 1 to 16, each with a thread of its own, among which flows are shared
+    /// out. Straight to others there are as many ports, from the one that is given on, or parts of
+    /// the memory. All ends have to have as many queues.
     pub queues: u8,
 }
 

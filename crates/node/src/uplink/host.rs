@@ -42,8 +42,8 @@ impl UplinkHost {
     ///
     /// # Errors
     ///
-    /// If an end cannot be made: the interface's name or the port is taken, a right is
-    /// missing, or the system refuses memory, descriptors or a thread.
+    /// If an end cannot be made: the interface's name or the port is taken, or a right is missing.
+    /// Also if the system refuses memory, descriptors or a thread.
     pub fn host(
         config: &UplinkConfig,
         place: &Place,

@@ -1,6 +1,6 @@
-//! The queues of an interface that leads straight to others: each has a *lane* of its own to
-//! theirs, with a thread, a port or a part of the memory, and nothing in common with the other
-//! lanes. The kernel picks the queue of a flow, and answers it over the same one.
+//! The queues of an interface that leads straight to others. Each has a *lane* of its own to
+//! theirs, with a thread, and a port or a part of the memory. It has nothing in common with the
+//! other lanes. The kernel picks the queue of a flow, and answers it over the same one.
 //!
 //! So all that are on a lane have to have as many of them, which they tell one another.
 

@@ -1,11 +1,11 @@
 //! What a thread waits for besides the node: descriptors of the kernel.
 //!
 //! A thread that is seated sleeps on them as on the link. One that would be parked on a word of
-//! memory cannot; it rests *polled*: on the descriptors and on a bell of the node's for threads
+//! memory cannot. It rests *polled*: on the descriptors and on a bell of the node's for threads
 //! that rest so. The bell is its process's, and that of others if there are many. All of them hear
 //! every ring of that bell, and look whether it was for them, without the lease. No thread silences
 //! it, since one that did could take the ring from another that has not run yet. So each listens
-//! through an epoll of its own, which tells of the rings that came since it was last asked, and of
+//! through an epoll of its own. That tells of the rings that came since it was last asked, and of
 //! no others.
 
 use std::cell::Cell;

@@ -7,11 +7,12 @@
 //!
 //! The system does not say whether a processor is crowded; the time that giving way takes does. If
 //! it takes as long as a system call, no other thread wanted the processor, and the rest of the
-//! time is spent spinning. If it takes very long again and again, a thread is there that does not
-//! give way, and gets a whole slice of time from each that does. Then it is best to sleep at once,
-//! since a thread that is woken is let in before others. Once in a while it takes long among
-//! threads that give way, too: each pays for it with a slice of its own, and now and then they are
-//! not even.
+//! time is spent spinning.
+//!
+//! If it takes very long again and again, a thread is there that does not give way. It gets a whole
+//! slice of time from each that does. Then it is best to sleep at once, since a thread that is
+//! woken is let in before others. Once in a while it takes long among threads that give way, too.
+//! Each pays for it with a slice of its own, and now and then they are not even.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

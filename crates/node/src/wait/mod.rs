@@ -54,12 +54,12 @@ use crate::{clock, interrupts};
 const LOOKS: u32 = 8;
 
 /// How long a thread that looks for frames keeps the lease while no other thread wants it. An
-/// answer that comes at once waits for no lease then, and still a thread that loses its processor
+/// answer that comes at once waits for no lease then. Still, a thread that loses its processor
 /// while it looks hardly ever has the lease. The engine's driver does not keep it: it waits for
 /// nothing itself, and programs want the lease for every call.
 const KEEP_LEASE_NS: u64 = 5_000;
 
-/// After a pause of so long, peers are told what they may be waiting for: a program that sends
+/// Length of a pause after which peers are told what they may be waiting for. A program that sends
 /// small messages all the time pauses for a tenth of it.
 const PATIENCE_NS: u64 = 5_000;
 
@@ -402,9 +402,9 @@ impl ShardHandle {
         frames
     }
 
-    /// Looks for frames without the lease, until there seem to be some or until a
-    /// point in time, and lets others have the processor: gives how many nanoseconds. If
-    /// the link cannot be looked at in that way, lets others have the lease if they want it.
+    /// Looks for frames without the lease, until there seem to be some or until a point in time,
+    /// and lets others have the processor. Returns for how many nanoseconds it did. If the link
+    /// cannot be looked at in that way, lets others have the lease if they want it.
     #[cold]
     fn look(
         &self,
@@ -518,8 +518,8 @@ impl ShardHandle {
     }
 }
 
-/// Of a process whose processor time is limited: the kernel takes the processor from it here, if its time is
-/// over, and not a moment later, when it has the lease.
+/// Begins a turn of a process whose processor time is limited. If its time is over, the kernel
+/// takes the processor from it here, and not a moment later, when it has the lease.
 #[cold]
 fn begin_turn() {
     std::thread::yield_now();

@@ -3,13 +3,12 @@
 //! A thread that does so goes round its shards, each for a moment with that shard's lease, and
 //! never has two leases. Where no thread drives it does, as a thread that waits for that shard
 //! alone would. When spinning does not help it rests in all of them. It takes the seat at every
-//! link where that is free, and sleeps on these links' descriptors and bells; if it has got no seat
+//! link where that is free, and sleeps on these links' descriptors and bells. If it has got no seat
 //! it parks. In each shard it has a slot of its own, and in all of them the one word of its first
-//! slot, so that whatever happens anywhere wakes it.
+//! slot. So whatever happens anywhere wakes it.
 //!
-//! What keeps the invariant of each shard is the order: it takes the seats first, then
-//! says how it rests, and then looks once more in every shard, with the lease, whether
-//! there is anything to do.
+//! The order keeps the invariant of each shard. The thread takes the seats first, then says how it
+//! rests. Then it looks once more in every shard, with the lease, whether there is anything to do.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;

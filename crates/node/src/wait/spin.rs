@@ -22,9 +22,9 @@ const SHORTEST_NS: u32 = 3_000;
 /// Every so many waits without a spin one is tried, to notice that times have changed.
 const RETRY_EVERY: u32 = 16;
 
-/// How long that one is: a peer that sleeps itself is to wake up, perhaps behind others on its
-/// processor, and answer meanwhile, or two that have once begun to sleep would wake each other
-/// for ever.
+/// Length of a trial. A peer that sleeps itself is to wake up, perhaps behind others on its
+/// processor, and answer meanwhile. Otherwise two that have once begun to sleep would wake each
+/// other for ever.
 const TRIAL_NS: u64 = 2 * LONGEST_NS as u64;
 
 /// How long to spin, learnt from success.

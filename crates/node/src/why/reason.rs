@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Makes the reasons and their table from the same rows: a variant with its word, a predicate for people,
-/// and what can be done about it.
+/// Makes the reasons and their table from the same rows. A row is a variant with its word, a
+/// predicate for people, and what can be done about it.
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $word:literal, $sentence:literal, $advice:literal;)+) => {
         /// Why something is the kernel's and not the node's. Its word never changes.

@@ -34,8 +34,8 @@ pub struct Connection {
     socket: OwnedFd,
     node: NodeName,
     timeout: Duration,
-    /// Answers that did not come in time: they come before any other, for a node that
-    /// was stopped goes on with what it was asked meanwhile.
+    /// Answers that did not come in time. They come before any other, for a node that was stopped
+    /// goes on with what it was asked meanwhile.
     owed: u32,
     /// What has come was no answer.
     broken: bool,

@@ -7,10 +7,10 @@
 //!   lease;
 //! - whether the words that it has put between the pieces of the memory are as it has
 //!   put them;
-//! - whether the lease still comes round. A process that does not exist cannot give
-//!   it back; one that runs and runs with it never will. One that is stopped by a signal
-//!   is made to let go ([`super::guard`]); one that a debugger has stopped, or a cgroup's
-//!   freezer, cannot be, and the life ends after some looks.
+//! - whether the lease still comes round. A process that does not exist cannot give it back; one
+//!   that runs and runs with it never will. A process that is stopped by a signal is made to let go
+//!   ([`super::guard`]). One that a debugger has stopped, or a cgroup's freezer, cannot be, and the
+//!   life ends after some looks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,8 +70,8 @@ struct Turns {
 }
 
 impl Vitals {
-    /// Looks once. `processes` are the node's, each with its number in `/proc`: 0 of one that has none there,
-    /// since it is of a PID namespace that cannot be seen from here.
+    /// Looks once. `processes` are the node's, each with its number in `/proc`. The number is 0 for
+    /// a process of a PID namespace that cannot be seen from here.
     pub(super) fn examine(&mut self, life: &Life, processes: &BTreeMap<u16, u32>) -> Finding {
         if life.is_over() {
             return Finding::Lost;
@@ -155,8 +155,8 @@ fn used_by(tasks: &BTreeMap<u32, Task>) -> BTreeMap<u32, u64> {
 mod tests {
     use super::*;
 
-    /// Some forty threads that waited for the lease had a quarter of a processor together,
-    /// while the one that had it waited for its turn: the node began another life.
+    /// Some forty threads that waited for the lease had a quarter of a processor together, while
+    /// its holder waited for its turn. The node began another life.
     #[test]
     fn threads_that_run_a_little_are_not_one_that_runs_with_the_lease() {
         let this = std::process::id();

@@ -1,5 +1,5 @@
-//! The members beyond: uplinks tell one another the members of their fabrics, so that no name and
-//! no address is given twice, and no two of them lead from one fabric to the same other one.
+//! The members beyond: uplinks tell one another the members of their fabrics. So no name and no
+//! address is given twice, and no two uplinks lead from one fabric to the same other one.
 //!
 //! A *page* is an Ethernet frame from an uplink to all others that it leads to, which goes no
 //! further ([`page`]). The thread that forwards passes pages on, and sends those it is given

@@ -14,8 +14,8 @@ pub(crate) fn known_beyond(fabric: &Fabric) -> Vec<Beyond> {
     heard.flat_map(|status| status.stack.beyond).collect()
 }
 
-/// Whether it is the fabric that an uplink leads from, and not an interface alone, which the
-/// port of a bridge does that leads straight to others.
+/// Whether an uplink leads from this fabric, and not from an interface alone. The port of a bridge
+/// that leads straight to others does the latter.
 fn leads_from_fabric(status: &NodeStatus) -> bool {
     status.stack.kernel.is_none()
 }
@@ -26,8 +26,8 @@ pub(in crate::uplink) fn living(fabric: &Fabric) -> Vec<NodeStatus> {
     statuses.filter(|status| status.stack.standby.is_none()).collect()
 }
 
-/// Why the uplink `own` has to stand by: it leads back to its own fabric, or to one that an
-/// older uplink leads to, where that is for this fabric to decide.
+/// Why the uplink `own` has to stand by. It leads back to its own fabric, or to one that an older
+/// uplink leads to, where that is for this fabric to decide.
 pub(super) fn elder(fabric: &Fabric, own: &NodeRecord, number: u64, beyond: &[Beyond]) -> Option<String> {
     if beyond.iter().any(|beyond| beyond.fabric == number) {
         return Some("it leads back to its own fabric, and forwards nothing; end it".to_owned());

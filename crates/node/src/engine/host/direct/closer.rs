@@ -1,6 +1,6 @@
 //! The engine's thread that closes ends of direct connections.
 //!
-//! To close an end takes its locks, which a process may have that is stopped, or has died and is not
+//! To close an end takes its locks. A process may have them that is stopped, or has died and is not
 //! known to be dead yet. So no other thread of the engine closes ends, least of all the one that
 //! takes locks from the dead.
 

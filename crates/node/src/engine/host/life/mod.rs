@@ -1,8 +1,8 @@
 //! One life of a node: its memory, its threads, its connections with others.
 //!
-//! A node usually has one. It begins another one, with new memory, when a program has died
-//! while it ran the stack and what that has left cannot be mended, or has written nonsense
-//! to the memory.
+//! A node usually has one. It begins another one, with new memory, when a program has written
+//! nonsense to the memory. It also does when a program has died while it ran the stack and what
+//! that has left cannot be mended.
 
 mod begin;
 mod threads;

@@ -32,9 +32,9 @@ pub(in crate::engine::host) fn start(
     thread.map_err(NodeError::Thread)
 }
 
-/// Waits for the end of a thread, the lease being closed. One that has lost its way in
-/// memory that a program has written nonsense to would never end, and nothing can stop
-/// it but the end of the process, which its peers and programs survive.
+/// Waits for the end of a thread, the lease being closed. A thread that has lost its way in memory
+/// that a program has written nonsense to would never end. Only the end of the process stops it,
+/// which the node's peers and programs survive.
 pub(in crate::engine::host) fn join(thread: JoinHandle<()>) {
     let deadline = Instant::now() + END;
     while !thread.is_finished() {

@@ -1,10 +1,10 @@
 //! Signals that tell of urgent data (SIGURG). The kernel sends one to the owner of a connection,
-//! and knows neither a node's connections nor what they get. So the program whose connection has an
-//! owner makes a pair of Unix sockets, of which the first has the same owner, and leaves both to
-//! the engine. Whenever the peer announces urgent data, the engine sends an urgent byte from the
-//! second to the first, and the kernel signals the owner as always. The kernel knows which process
-//! may signal which other one. The connection's own descriptor is as it was, and the program need
-//! not be in any call.
+//! and knows neither a node's connections nor what they get. So the program makes a pair of Unix
+//! sockets, of which the first has the connection's owner, and leaves both to the engine. Whenever
+//! the peer announces urgent data, the engine sends an urgent byte from the second to the first.
+//! The kernel then signals the owner as always. The kernel knows which process may signal which
+//! other one. The connection's own descriptor is as it was, and the program need not be in any
+//! call.
 
 use std::os::fd::OwnedFd;
 

@@ -1,11 +1,10 @@
-//! Connections whose bytes the engine carries between the stack and their descriptors, for
-//! programs that cannot use the stack themselves: without the library, or behind a filter
-//! of system calls. To them the descriptor is a connected Unix socket, of which the engine
-//! has the other end.
+//! Connections whose bytes the engine carries between the stack and their descriptors. They are for
+//! programs that cannot use the stack themselves: without the library, or behind a filter of system
+//! calls. To them the descriptor is a connected Unix socket, of which the engine has the other end.
 //!
-//! What is on the way is in the stack's queues and in the kernel's, and never here in
-//! between: bytes are taken from the one when the other one has them. So nothing is lost with
-//! a program's death, and a slow program holds up its peer as it would without a relay.
+//! Bytes on the way are in the stack's queues and in the kernel's, and never here in between. They
+//! are taken from the one when the other one has them. So nothing is lost with a program's death. A
+//! slow program holds up its peer as it would without a relay.
 
 mod carrier;
 mod connection;

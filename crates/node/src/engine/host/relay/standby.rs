@@ -1,6 +1,6 @@
-//! When the engine takes a connection from a listener whose program may accept it on the node: once
-//! it has waited, and no thread has ever waited for it there. A program that waits for the kernel's
-//! connections past the library is told of no others.
+//! When the engine takes a connection from a listener whose program may accept it on the node. The
+//! connection has to have waited, and no thread may ever have waited for it there. A program that
+//! waits for the kernel's connections past the library is told of no others.
 
 use toehold_stack::{ConnectionId, Instant, ListenerId};
 
