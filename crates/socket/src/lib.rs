@@ -6,11 +6,10 @@
 //! first argument; everything else is as in `std::net`. [`Poll`] waits for many
 //! sockets, as mio's does.
 //!
-//! A call that has to wait drives the stack itself: it looks for frames, for as
-//! long as that is likely to help, and then sleeps until the link wakes it. Of
-//! several threads that wait one does so on behalf of all. While no thread of
-//! the program is in a call, a thread of the node's own takes care of what
-//! arrives and of the timers; see [`Placement`].
+//! A call that has to wait drives the stack itself. It looks for frames, for as long as that is
+//! likely to help, and then sleeps until the link wakes it. Of several threads that wait one does
+//! so on behalf of all. While no thread of the program is in a call, a thread of the node's own
+//! takes care of arrivals and timers; see [`Placement`].
 //!
 //! | file | what |
 //! | --- | --- |

@@ -23,10 +23,9 @@ use crate::error::gone;
 
 /// A node of a fabric. A handle: clones stand for the same node.
 ///
-/// Listeners and streams are made on a node, and keep it. When the last handle
-/// of any kind goes, what was written and closed is still delivered, for
-/// [`NodeConfig::drain`] at most; what is left then is reset, and the node
-/// leaves its fabric.
+/// Listeners and streams are made on a node, and keep it. When the last handle of any kind goes,
+/// what was written and closed is still delivered, for [`NodeConfig::drain`] at most. What is left
+/// then is reset, and the node leaves its fabric.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -109,9 +108,8 @@ impl Node {
         Ok(LocalNode::pair(configs)?.map(Node::local))
     }
 
-    /// Attaches to a node that runs in an engine process, as `toehold up` starts one:
-    /// this process shares its address, its ports and its bounds with all others that
-    /// are attached to it.
+    /// Attaches to a node that runs in an engine process, as `toehold up` starts one. This process
+    /// shares the node's address, its ports and its bounds with all others that are attached to it.
     ///
     /// Connections and listeners are kept open by descriptors, like the kernel's. A forked child
     /// has its parent's, and they can be [given](crate::TcpStream::into_fd) to other processes.
@@ -136,8 +134,9 @@ impl Node {
         AttachedNode::attach_by(keeper, name).map(|node| Node::new(Place::Elsewhere(node)))
     }
 
-    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them: for a process
-    /// that may not look itself. None: there is no such node, or this one is the process's own.
+    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them.
+    /// It is for a process that may not look itself. Empty if there is no such node, or this one is
+    /// the process's own.
     pub fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
         match &self.shared.place {
             Place::Here(_) => Vec::new(),
@@ -199,7 +198,7 @@ impl Node {
     }
 
     /// Whether a thread of this process is in the middle of the stack of a node that it has
-    /// attached to: if the process were killed now, the node would have to begin anew. May be
+    /// attached to. If the process were killed now, the node would have to begin anew. May be
     /// called in a signal's handler.
     pub fn is_busy(&self) -> bool {
         match &self.shared.place {
@@ -208,18 +207,18 @@ impl Node {
         }
     }
 
-    /// Before a process ends whose other threads use a node that it has attached to: keeps them
-    /// out of the stack from now on, and waits until none is in the middle of it, for some time
-    /// at most. May be called in a signal's handler.
+    /// Keeps the process's other threads out of the stack of a node that it has attached to, before
+    /// it ends. Waits until none is in the middle of it, for some time at most. May be called in a
+    /// signal's handler.
     pub fn leave(&self, longest: Duration) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.leave(longest);
         }
     }
 
-    /// After a process has ended that may have been the last one to have a connection or listener:
-    /// waits until the node's engine has closed it, but no longer than `longest`. May be called in a
-    /// signal's handler.
+    /// Waits until the node's engine has closed what a process had that has ended, but no longer
+    /// than `longest`. The process may have been the last one to have a connection or listener. May
+    /// be called in a signal's handler.
     pub fn await_closing(&self, longest: Duration) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.await_closing(longest);
@@ -304,9 +303,10 @@ impl Node {
             .contain(|| Ok(self.shared.enter(0)?.stack.listeners_at(local)))
     }
 
-    /// Whether a connection of the node has a port, so that no socket may be bound there: both must have set
-    /// SO_REUSEADDR, as `reuses` says of the one that is to be bound. An address of zeroes stands for all of its
-    /// family. Takes time in proportion to the most connections there ever were.
+    /// Whether a connection of the node has a port, so that no socket may be bound there. A socket
+    /// may be if both have set SO_REUSEADDR, as `reuses` says of the one that is to be bound. An
+    /// address of zeroes stands for all of its family. Takes time in proportion to the most
+    /// connections there ever were.
     ///
     /// # Errors
     ///

@@ -191,8 +191,8 @@ impl Shared {
         })
     }
 
-    /// What will keep a listener open, and where it is to listen: the kernel beside the
-    /// node, if there is one, leaves that port to it from now on.
+    /// The holder that will keep a listener open, and the address where it is to listen. The kernel
+    /// beside the node, if there is one, leaves that port to it from now on.
     pub(crate) fn holder_at(&self, at: SocketAddr, settings: &Settings) -> io::Result<(Holder, SocketAddr)> {
         self.contain(|| {
             let handle = self.handle(0)?;

@@ -54,8 +54,8 @@ impl Event {
     }
 }
 
-/// Of which source in several shards an event is: a listener, or a poll, of which there is nothing to
-/// tell but that it is readable.
+/// The source in several shards that an event is of: a listener, or a poll. Of either there is
+/// nothing to tell but that it is readable.
 #[derive(Debug, Clone, Copy)]
 struct Several {
     /// Where the event is in the list.

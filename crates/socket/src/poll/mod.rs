@@ -108,8 +108,8 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF
-    /// if the poll is that of the process which this one was forked from.
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone. EBADF if the
+    /// poll is that of the process which this one was forked from.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.wait(events, timeout, &[]).map(drop)
     }
@@ -137,7 +137,7 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF if the
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone. EBADF if the
     /// poll is that of the process which this one was forked from.
     pub fn wait(
         &self,

@@ -143,7 +143,7 @@ impl Registry {
     /// # Errors
     ///
     /// `AlreadyExists` if it is registered with this poll under this name; `InvalidInput` if it
-    /// belongs to another node; ENOBUFS if the node watches as many sockets as it can.
+    /// belongs to another node. ENOBUFS if the node watches as many sockets as it can.
     pub fn register<S: Source + ?Sized>(
         &self,
         source: &S,

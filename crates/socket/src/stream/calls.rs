@@ -1,6 +1,5 @@
-//! Calls that say for themselves how they are meant, as those of `recvmsg(2)` and
-//! `sendmsg(2)` do with their flags, and what programs that know nothing of a node do with
-//! its descriptors.
+//! Calls that say for themselves how they are meant, as those of `recvmsg(2)` and `sendmsg(2)` do
+//! with their flags. Also what programs that know nothing of a node do with its descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -43,12 +42,12 @@ pub struct SendOptions {
 
 impl TcpStream {
     /// Receives into the buffers, one after the other. If it has to wait, it does so for as many
-    /// bytes as there are to be (SO_RCVLOWAT), or as the buffers hold; with fewer it comes back
-    /// before the stream's end, an error or a mark, and when its time is over.
+    /// bytes as there are to be (SO_RCVLOWAT), or as the buffers hold. It returns fewer before the
+    /// stream's end, an error or a mark, and when its time is over.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over;
+    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over.
     /// `NotConnected`; `NetworkDown` if the node is gone; or the connection's error, once.
     #[inline]
     pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
@@ -88,7 +87,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room and the call does not wait, or its time is over;
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over.
     /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
     /// the node is gone; or the connection's error.
     #[inline]
@@ -177,12 +176,12 @@ impl TcpStream {
     }
 
     /// Has a piece of what is to be sent, of `len` bytes at most, written by `fill` where it waits
-    /// to be sent, instead of copied there: by a `read` of a file, say. `fill` is called once at
-    /// most, with places for some bytes; it says how many it has written, from the first on, and
-    /// should not wait for anything.
+    /// to be sent. So a `read` of a file, say, needs no copy. `fill` is called once at most, with
+    /// places for some bytes. It returns how many it has written, from the first on, and should not
+    /// wait for anything.
     ///
-    /// Returns `None` if there is no such place now, because there is no room, the bytes are few,
-    /// or the stream has come to an end. [`TcpStream::send_with`] does what is to be done then.
+    /// Returns `None` if there is no such place now. There may be no room, the bytes may be few, or
+    /// the stream may have come to an end. [`TcpStream::send_with`] does what is to be done then.
     ///
     /// # Errors
     ///

@@ -19,8 +19,9 @@ pub(super) struct Begun {
 }
 
 impl Connection {
-    /// Goes on with a call: until there is as much as it wants, the time has come, or there is an
-    /// end, an error or a mark, which the next call is told. How many bytes it has then.
+    /// Goes on with a call until there is as much as it wants, or the time has come. An end, an
+    /// error or a mark ends it, too, which the next call is told. Returns how many bytes it has
+    /// then.
     #[cold]
     pub(super) fn receive_rest(&self, buffers: &mut [IoSliceMut<'_>], begun: Begun) -> io::Result<usize> {
         let mut left = buffers;

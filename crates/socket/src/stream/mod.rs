@@ -33,10 +33,9 @@ use crate::node::{Identified, Node, OnShard, Shared};
 
 /// A TCP connection between this node and another one, or itself.
 ///
-/// The methods that `std::net::TcpStream` has too mean the same here, down to
-/// the kinds of errors. Dropping the last handle closes the connection: what
-/// was written is still sent while the node is driven, at the latest when the
-/// node ends; see [`TcpStream::set_linger`].
+/// The methods that `std::net::TcpStream` has too mean the same here, down to the kinds of errors.
+/// Dropping the last handle closes the connection. What was written is still sent while the node is
+/// driven, at the latest when the node ends; see [`TcpStream::set_linger`].
 ///
 /// See [`Node`] for an example.
 pub struct TcpStream {
@@ -102,9 +101,8 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Begins to open a connection and does not wait for it: the stream is in
-    /// non-blocking mode, and writable, or broken, when the attempt is over.
-    /// [`TcpStream::take_error`] tells which.
+    /// Begins to open a connection and does not wait for it. The stream is in non-blocking mode,
+    /// and writable, or broken, when the attempt is over. [`TcpStream::take_error`] tells which.
     ///
     /// # Errors
     ///
@@ -344,7 +342,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over;
+    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over.
     /// `NotConnected`; `NetworkDown` if the node is gone; or the connection's error, once.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let options = ReceiveOptions {

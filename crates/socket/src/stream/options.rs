@@ -242,7 +242,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room and the call does not wait, or its time is over;
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over.
     /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
     /// the node is gone; or the connection's error.
     pub fn send_out_of_band(&self, buf: &[u8]) -> io::Result<usize> {
@@ -260,7 +260,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room and the call does not wait, or its time is over;
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over.
     /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
     /// the node is gone; or the connection's error. A record that did not fit as a whole has no end
     /// yet.

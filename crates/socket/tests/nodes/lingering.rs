@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// For how long the peer reads nothing.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// Writes until nothing more is taken, and says how much that was: more than the peer has
+/// Writes until nothing more is taken, and says how much that was. It is more than the peer has
 /// room for, so that it is not acknowledged before it is read.
 fn fill(stream: &mut TcpStream) {
     stream

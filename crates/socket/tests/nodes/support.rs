@@ -25,7 +25,8 @@ pub(crate) struct World {
 }
 
 /// Engines are threads of the test's process here. While that starts a program, the program has
-/// copies of all descriptors until it is executed, and for an engine is one more that has them.
+/// copies of all descriptors until it is executed. An engine counts it as one more process that has
+/// them.
 static STARTING: RwLock<()> = RwLock::new(());
 
 /// Starts a program, unless a test wants no copies just now.

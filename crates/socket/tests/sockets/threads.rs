@@ -102,9 +102,8 @@ fn a_thread_for_each_connection() {
     });
 }
 
-/// One thread rests in `accept` all the time, another one comes and goes: the
-/// resting one must be woken for a connection although it was the other one
-/// that looked for frames last.
+/// One thread rests in `accept` all the time, another one comes and goes. The resting thread must
+/// be woken for a connection although it was the other one that looked for frames last.
 #[test]
 fn a_driver_that_leaves_is_replaced() {
     both(60, |nodes| {

@@ -54,8 +54,8 @@ impl DirectConnection {
         })
     }
 
-    /// Goes on until there are as many bytes as the call wants, its time is over, or there is an
-    /// end, an error or a mark, which the next call is told of.
+    /// Goes on until there are as many bytes as the call wants, or its time is over. An end, an
+    /// error or a mark ends it, too, which the next call is told of.
     fn receive_later(
         &self,
         call: &DirectCall<'_>,
