@@ -398,9 +398,9 @@ pub(crate) struct EndLines {
 pub(crate) struct JournalLine {
     /// Process of the thread; 0 if the line is free.
     pub(crate) owner: AtomicU64,
-    /// What the thread does, and what calls that signal handlers have interrupted do: bank
-    /// (32 bits), connection number (12), side (1), and from bit 48 on the step, see
-    /// `journal::Step`; 0 for nothing.
+    /// What the thread does, and what calls that signal handlers have interrupted do; 0 for
+    /// nothing. A step has the bank (32 bits), the connection number (12), the side (1), and from
+    /// bit 48 on the step, see `journal::Step`.
     pub(crate) steps: [AtomicU64; 4],
     /// Waiter on which the thread sleeps, plus 1; 0 if it does not.
     pub(crate) asleep: AtomicU64,
@@ -429,8 +429,8 @@ pub(crate) struct LocalLine {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct PortLine {
-    /// First port (16 bits), ports (8 bits), and from bit 32 on whether no port is given out any more; 0
-    /// if there is no batch.
+    /// The batch, or 0 if there is none. It has the first port (16 bits), the ports (8 bits), and
+    /// from bit 32 on whether no port is given out any more.
     pub(crate) range: AtomicU64,
     /// A bit for each port that is free.
     pub(crate) free: AtomicU64,

@@ -116,9 +116,9 @@ impl Bank {
         Ok(end)
     }
 
-    /// Gives the pages of a number back at which this side has no connection: small rings keep
-    /// theirs from one connection to the next, and a peer that reads them makes pages, too. For
-    /// the engine, now and then. Returns `false` if there is a connection.
+    /// Gives the pages of a number back at which this side has no connection. Small rings keep
+    /// theirs from one connection to the next, and a peer that reads them makes pages, too. For the
+    /// engine, now and then. Returns `false` if there is a connection.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Bank {
         queue.map_or(0, |queue| queue.pending())
     }
 
-    /// Tells the waiters of a listener that there is a connection: all that sleep without
+    /// Tells the waiters of a listener that there is a connection. It tells all that sleep without
     /// exclusivity, and one that sleeps exclusively and was not told yet.
     pub fn tell_listener(&self, listener: u16) {
         let Some(watch) = self.peer_directory.watch_line(listener) else {

@@ -518,8 +518,8 @@ pub(super) fn read_mark(r: u64, low: u64, class: Class, seen: u64, edge: bool) -
     }
 }
 
-/// The peer's `r` from which on a wait for room is over: when a third of what the reader's
-/// window and the ring allow is free.
+/// The peer's `r` from which on a wait for room is over. From there on, a third of what the
+/// reader's window and the ring allow is free.
 pub(super) fn room_mark(w: u64, layout: Layout, window: u64) -> u64 {
     let third = window.min(layout.class.bytes()) / 3;
     let by_window = w.saturating_add(third).saturating_sub(window);

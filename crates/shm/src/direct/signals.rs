@@ -131,8 +131,8 @@ impl Signals {
         for_each_waiter(&watch.exclusive, tell);
     }
 
-    /// Sets every bit of a waiter, so that all its sources in this bank are looked at: a process
-    /// has died that may have taken some.
+    /// Sets every bit of a waiter, so that all its sources in this bank are looked at. A process
+    /// that has died may have taken some.
     pub fn set_all(&self, waiter: WaiterNumber) {
         self.ready(waiter).set_all();
     }

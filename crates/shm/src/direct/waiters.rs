@@ -256,8 +256,9 @@ impl Waiters {
     }
 
     /// Ends what a dead thread has left at waiters: its sleep, the lock of those that collect, and
-    /// bitmaps. After [`Bank::recover`](super::Bank::recover) of each end at which it was. Returns the waiters whose bits have to be set again, since the thread may have
-    /// taken some, and that have to be rung, since it may have been rung instead of another.
+    /// bitmaps. Call it after [`Bank::recover`](super::Bank::recover) of each end at which the
+    /// thread was. Returns the waiters whose bits have to be set again, since the thread may have
+    /// taken some. They have to be rung, too, since it may have been rung instead of another.
     pub fn recover(&self, dead: ThreadNumber, thread: ThreadNumber) -> [Option<WaiterNumber>; 2] {
         super::bitmaps::free_of_dead(self, dead);
         let line = self.journal.line(dead);

@@ -134,8 +134,8 @@ impl End<'_> {
     }
 
     /// Where several wait, any byte tells all of them. A mark would have to be no higher than any
-    /// other's whose post is still under way: the peer may have loaded the old generation, and
-    /// load the new mark.
+    /// other's whose post is still under way. The peer may have loaded the old generation, and load
+    /// the new mark.
     fn set_marks(&self, wish: Wish, is_alone: bool) {
         if let Some(low) = wish.read {
             let mark = if is_alone {
