@@ -12,12 +12,11 @@
 //!
 //! # Time
 //!
-//! packetdrill reads the time and sleeps through the interface too, so that time
-//! is this library's own: a virtual clock that stands still while anything runs
-//! and jumps to the next deadline when everything waits. A script therefore
-//! gives the same result on a busy machine as on an idle one, and one that waits
-//! a minute takes milliseconds. See [`node`](self) for how threads that block in
-//! a call are kept in step.
+//! packetdrill reads the time and sleeps through the interface too, so that time is this library's
+//! own. It is a virtual clock that stands still while anything runs and jumps to the next deadline
+//! when everything waits. A script therefore gives the same result on a busy machine as on an idle
+//! one, and one that waits a minute takes milliseconds. See [`node`](self) for how threads that
+//! block in a call are kept in step.
 //!
 //! # What it never does
 //!
