@@ -250,7 +250,7 @@ impl AttachedNode {
         }
     }
 
-    /// This process does not end after all.
+    /// Takes back [`AttachedNode::leave`]: this process does not end after all.
     pub fn stay(&self) {
         if self.part.get().is_some() {
             stay();
@@ -265,8 +265,8 @@ impl AttachedNode {
         }
     }
 
-    /// From now on this process waits for no closing: it is about to lose the right to the system calls
-    /// that this takes.
+    /// Has this process wait for no closing from now on. It is about to lose the right to the
+    /// system calls that this takes.
     pub fn be_silent(&self) {
         self.is_silent.store(true, Relaxed);
     }

@@ -388,8 +388,8 @@ mod tests {
         });
     }
 
-    /// A thread that has waited in vain leaves the turn to the thread that has it. It gave back
-    /// what it had not, under the lock.
+    /// A thread that has waited in vain leaves the turn to the thread that has it. It once gave
+    /// back a turn that it did not have.
     #[test]
     fn who_has_waited_in_vain_leaves_the_turn_to_who_has_it() {
         let mapper = Mapper::default();

@@ -104,7 +104,7 @@ impl Descriptions {
         })
     }
 
-    /// The names that a holder's descriptor has in the system.
+    /// Notes the names that a holder's descriptor has in the system.
     pub(crate) fn name(&self, number: u32, inode: u64, cookie: u64) {
         let first = number as usize * WORDS;
         for (at, value) in [(at::INODE, inode), (at::COOKIE, cookie)] {
@@ -114,7 +114,8 @@ impl Descriptions {
         }
     }
 
-    /// A process looks at the names of all that is held: no other connection is to have one of them.
+    /// Notes that a process looks at the names of all held descriptors. From then on no other
+    /// connection is to have one of those names.
     pub(crate) fn look(&self) {
         self.looks.word(0).fetch_add(1, Relaxed);
     }
@@ -169,7 +170,7 @@ impl Descriptions {
         touched.filter_map(|number| Some((number, self.direct_end(number)?)))
     }
 
-    /// The holder of that number stands for something new.
+    /// Begins the description of what the holder of that number stands for now.
     pub(crate) fn begin(&self, number: u32) {
         let first = number as usize * WORDS;
         let word = |at| self.words.get(first + at);

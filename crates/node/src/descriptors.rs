@@ -12,8 +12,8 @@ use rustix::io::Errno;
 /// The lowest number for the node's descriptors, and the function that is told of each.
 static KEEP: OnceLock<(RawFd, fn(RawFd))> = OnceLock::new();
 
-/// From now on descriptors that this process has of a node get no lower number, as long as the
-/// system has higher ones. `note` is told of each. Only the first call counts.
+/// Keeps descriptors that this process has of a node at or above a number from now on, as long as
+/// the system has such numbers. `note` is told of each. Only the first call counts.
 pub fn keep_above(lowest: RawFd, note: fn(RawFd)) {
     let _ = KEEP.set((lowest, note));
 }

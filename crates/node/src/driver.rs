@@ -146,8 +146,8 @@ impl Signals {
         self.words.word(PEERS).load(Acquire)
     }
 
-    /// A call begins to wait, and drives instead of the thread that did. The caller holds the
-    /// lease.
+    /// Notes that a call begins to wait, and drives instead of the thread that did. The caller
+    /// holds the lease.
     #[inline]
     pub(crate) fn turn(&self) {
         let turns = self.words.word(TURNS);
@@ -465,7 +465,8 @@ impl ShardHandle {
         self.bells.driver.ring();
     }
 
-    /// A thread waits that leaves it to the engine to drive, and no thread drives.
+    /// Rouses the driver for a thread that waits and leaves driving to the engine, if no thread
+    /// drives.
     #[cold]
     pub(crate) fn call_driver(&self, shard: &mut Guard<'_>) {
         let seats = &shard.waiting.seats;
@@ -475,7 +476,7 @@ impl ShardHandle {
         }
     }
 
-    /// The last of the program's threads that waited is done.
+    /// Rouses the driver, since the last of the program's threads that waited is done.
     #[cold]
     pub(crate) fn rouse_driver(&self, shard: &mut Guard<'_>) {
         shard.waiting.seats.set_mode(Mode::Watching);

@@ -30,8 +30,8 @@ pub struct Hook {
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// From now on `hook` is asked, by every thread of this process that is about to sleep in a
-/// call and after it has. Only the first hook counts.
+/// Sets the hook that every thread of this process asks when it is about to sleep in a call, and
+/// after it has. Only the first hook counts.
 pub fn set_hook(hook: Hook) {
     let _ = HOOK.set(hook);
 }

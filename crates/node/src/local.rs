@@ -201,8 +201,8 @@ impl LocalNode {
 }
 
 impl Drop for LocalNode {
-    /// No thread holds a socket any more. A forked child's copy is no node: what it shares with its
-    /// parent's is left alone.
+    /// Ends the node: no thread holds a socket any more. A forked child's copy is no node: what it
+    /// shares with its parent's is left alone.
     fn drop(&mut self) {
         if self.process.number() != self.maker {
             std::mem::forget((Arc::clone(&self.shards), std::mem::take(&mut self.drivers)));

@@ -111,8 +111,8 @@ impl Serving {
         Serving { server, _stop: other }
     }
 
-    /// A client sends these packets, each with so many descriptors. What it is answered is
-    /// an answer.
+    /// Sends these packets as a client, each with so many descriptors. Asserts that what it is
+    /// answered is an answer.
     pub fn client(&mut self, packets: &[(&[u8], u8)]) {
         let (client, server) = pair();
         let id = self.server.meet(server);
@@ -142,8 +142,8 @@ impl Default for Serving {
     }
 }
 
-/// A client asks one question of all there are, and is answered with this packet. It comes with so
-/// many descriptors, of which the first is `memory`, if there is any.
+/// Asks one question of all there are as a client, which is answered with this packet. The packet
+/// comes with so many descriptors, of which the first is `memory`, if there is any.
 pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
     let (client, node) = pair();
     let mut given: Vec<OwnedFd> = (1..descriptors).map(|_| pair().0).collect();

@@ -123,7 +123,7 @@ impl Keepers {
         self.keepers.values().filter_map(|keeper| keeper.inode).collect()
     }
 
-    /// The node is used until a process ends.
+    /// Keeps the node until a process ends.
     pub(super) fn keep_for(&mut self, epoll: &OwnedFd, pidfd: OwnedFd, pid: u32) {
         // Processes without a number here are not told from one another.
         let known = pid != 0 && self.keepers.values().any(|keeper| keeper.pid == Some(pid));
@@ -156,7 +156,7 @@ impl Keepers {
         Ok(())
     }
 
-    /// A user is gone.
+    /// Removes a keeper that is gone.
     pub(super) fn gone(&mut self, epoll: &OwnedFd, id: u64) {
         if let Some(keeper) = self.keepers.remove(&id) {
             // By hand: a forked child may hold a copy, which would stay in the set.

@@ -424,7 +424,7 @@ impl Server {
         epoll::add(&self.epoll, descriptor, source.token(), EventFlags::IN)
     }
 
-    /// A client has something to say, or room for an answer, or is gone.
+    /// Serves a client that has something to say, or room for an answer, or is gone.
     pub(super) fn serve(&mut self, id: u64) {
         for _ in 0..TURN {
             let Some(session) = self.sessions.get_mut(&id) else {

@@ -486,8 +486,8 @@ impl SocketStatus {
         }
     }
 
-    /// A direct connection with `unread` bytes that the program has not read, and `unacked` that
-    /// the peer has not.
+    /// The status of a direct connection with `unread` bytes that the program has not read, and
+    /// `unacked` that the peer has not.
     pub fn direct(
         state: SocketState,
         [local, remote]: [SocketAddr; 2],

@@ -146,7 +146,7 @@ impl Bank {
         Ok(Bank::new(entry, own, halves, signals, ends, directory, bells))
     }
 
-    /// The two sides of the bank that a node has with itself. For the engine.
+    /// Maps the two sides of the bank that a node has with itself. For the engine.
     pub(crate) fn with_itself(
         entries: [&Entry; 2],
         own: &Own,

@@ -51,7 +51,7 @@ impl BellSource {
         BellSource(PerProcess::new(process, OnceLock::new()))
     }
 
-    /// This process has attached.
+    /// Sets the keeper of bells, once this process has attached.
     pub(crate) fn set(&self, keeper: Weak<dyn BellKeeper>) {
         let BellSource(source) = self;
         let cell = source.get().unwrap_or_else(|| source.publish(OnceLock::new()));

@@ -89,7 +89,8 @@ impl Counts {
         }
     }
 
-    /// A process has ended: its number may be another one's soon.
+    /// Adds the counts of a process that has ended to the node's. Its number may be another one's
+    /// soon.
     pub(crate) fn forget(&self, process: u16) {
         for count in 0..ALL.len() {
             if let (Some(word), Some(sum)) = (self.word(process, count), self.word(0, count)) {

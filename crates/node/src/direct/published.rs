@@ -159,8 +159,8 @@ impl Published {
         }
     }
 
-    /// A listener takes no more direct connections, and none of its port does before it is closed.
-    /// What waits in the queues of these listeners can still be accepted.
+    /// Keeps direct connections from a listener, and from all of its port until it is closed. What
+    /// waits in the queues of these listeners can still be accepted.
     pub(crate) fn keep_out(&mut self, source: Event, port: u16) {
         let has_number = self.number_of(source).is_some();
         let records = self.records.records.iter().enumerate();
@@ -184,7 +184,7 @@ impl Published {
         }
     }
 
-    /// Something waits for a listener.
+    /// Notes that a call or poll waits for a listener.
     pub(crate) fn attend(&mut self, source: Event) {
         if let Some(number) = self.number_of(source) {
             self.set_flag(number, PARKED, false);
@@ -264,7 +264,7 @@ impl Published {
             .collect()
     }
 
-    /// The queues of a closed listener are empty: others may have its number.
+    /// Frees the number of a closed listener whose queues are empty. Another one may have it then.
     pub(crate) fn free(&mut self, number: u16) {
         if let Some(record) = self.record(number).filter(|record| record.state == WITHDRAWN) {
             record.state = FREE;

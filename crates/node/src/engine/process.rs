@@ -102,8 +102,8 @@ fn report(report: &Report) {
     let _ = pipe.flush();
 }
 
-/// Every process and every peer of a node takes descriptors here; what the
-/// system allows at most is what it is for.
+/// Raises the limit of descriptors to the most that the system allows. Every process and every peer
+/// of a node takes descriptors here.
 fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let raised = Rlimit {

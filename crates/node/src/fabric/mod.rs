@@ -361,8 +361,9 @@ impl Fabric {
         }
     }
 
-    /// Under the lock no process is between making a socket and listening at it, so one that
-    /// refuses is dead. What belongs to others stays if it cannot be removed.
+    /// Sweeps with the lock held. Under the lock no process is between making a socket and
+    /// listening at it, so one that refuses is dead. What belongs to others stays if it cannot be
+    /// removed.
     fn sweep_locked(&self) {
         for unfinished in self.unfinished() {
             let _ = rustix::fs::unlinkat(&self.handle, unfinished, AtFlags::empty());

@@ -33,7 +33,8 @@ impl Watched {
         }
     }
 
-    /// One in the namespace that a file refers to, or in this process's own.
+    /// Finds an interface in the namespace that a file refers to, or in this process's own, and
+    /// watches it.
     pub(crate) fn find(
         name: &str,
         namespace: &Namespace,

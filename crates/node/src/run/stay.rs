@@ -240,8 +240,8 @@ fn enter_that_of(engine: Pid) -> Result<(), Errno> {
     }
     move_into_thread_name_spaces(process.as_fd(), namespaces)?;
     if namespaces.contains(ThreadNameSpaceType::USER) && !geteuid().is_root() {
-        // A program that this process becomes has none of the rights over the namespace: so
-        // that it may look at this one if it stays, it does not have them either.
+        // A program that this process becomes has none of the rights over the namespace. This process
+        // gives them up, too, so that the program may look at it if it stays.
         let none = CapabilitySet::empty();
         set_capabilities(
             None,

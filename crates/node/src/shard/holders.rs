@@ -39,7 +39,8 @@ struct Head {
 }
 
 impl Head {
-    /// A record that was so stands for nothing, or for something else.
+    /// Takes a record's relaying out of the count, since it stands for nothing, or for something
+    /// else.
     #[inline]
     fn forget(&mut self, record: &mut Record) {
         self.relayed = self.relayed.wrapping_sub(record.relayed);
@@ -87,7 +88,8 @@ impl Holders {
         true
     }
 
-    /// A program waits on the node for what the holder stands for, or is told of it there.
+    /// Notes that a program waits on the node for what the holder stands for, or is told of it
+    /// there.
     #[inline]
     pub(crate) fn attend(&mut self, number: u32) {
         if let Some(record) = self.records.get_mut(number as usize) {
@@ -101,7 +103,7 @@ impl Holders {
         record.is_some_and(|record| record.attended != 0)
     }
 
-    /// From now on it stands for a connection whose bytes the engine carries.
+    /// Lets a holder stand for a connection whose bytes the engine carries, from now on.
     pub(crate) fn relay(&mut self, number: u32, source: Event) {
         if let Some(record) = self.records.get_mut(number as usize) {
             record.source = source.word();

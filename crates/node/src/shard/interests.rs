@@ -133,7 +133,7 @@ impl Entry {
         Key(self.key)
     }
 
-    /// In no poll's queue and set.
+    /// Takes the entry's links to its poll's queue and set away.
     pub(super) fn unlink(&mut self) {
         (self.queued, self.queue_next) = (0, 0);
         (self.set_next, self.set_previous) = (0, 0);

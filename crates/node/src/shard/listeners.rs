@@ -75,14 +75,14 @@ impl Shard {
         }
     }
 
-    /// Something waits for a listener.
+    /// Notes that a call or poll waits for a listener.
     pub(crate) fn attend(&mut self, id: ListenerId) {
         if let Some(published) = &mut self.published {
             published.attend(Event::Listener(id));
         }
     }
 
-    /// A listener is about to be closed.
+    /// Withdraws a listener that is about to be closed from peers.
     pub(super) fn unpublish(&mut self, id: ListenerId) {
         if let (Some(published), Ok(bound)) = (&mut self.published, self.stack.listener_addr(id))
             && published.close(Event::Listener(id), bound.port())

@@ -490,8 +490,8 @@ impl Shard {
         }
     }
 
-    /// A process of the node is gone: nothing of it rests or drives any more, and
-    /// its polls are closed. Its connections and listeners are gone with their holders.
+    /// Forgets a process of the node that is gone: nothing of it rests or drives any more, and its
+    /// polls are closed. Its connections and listeners are gone with their holders.
     pub(crate) fn forget_process(&mut self, process: u16) {
         if self.waiting.seats.driver_process() == Some(process) {
             self.waiting.seats.clear_driver();
@@ -510,7 +510,7 @@ impl Shard {
         self.respond();
     }
 
-    /// The thread of the slot does not rest any more.
+    /// Notes that the thread of the slot does not rest any more.
     fn end_rest(&self, slot: u32) {
         if let Some(waiter) = self.waiting.seats.waiters.get(slot)
             && let Some(home) = self.wakes.all().get(usize::from(waiter.home))
@@ -519,7 +519,7 @@ impl Shard {
         }
     }
 
-    /// Holders that no process has any more: closes what they stood for.
+    /// Closes what holders stood for that no process has any more.
     pub(crate) fn forget_holders(&mut self, holders: &[u32]) {
         self.tick();
         for &holder in holders {

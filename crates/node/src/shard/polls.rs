@@ -296,8 +296,8 @@ impl Polls {
         }
     }
 
-    /// The entry's source has changed, or its waker was used. Threads that wait for the poll have
-    /// to be told, which is not done here.
+    /// Notes that the entry's source has changed, or its waker was used. Threads that wait for the
+    /// poll have to be told, which is not done here.
     pub(crate) fn may_be_ready(&mut self, interests: &mut Interests, index: u32) {
         let Some(entry) = interests.get_mut(index).filter(|entry| entry.queued == 0) else {
             return;
@@ -350,7 +350,7 @@ impl Polls {
         false
     }
 
-    /// A registration was told: a level is looked at again the next time.
+    /// Notes that a registration was told: a level is looked at again the next time.
     fn told(&mut self, interests: &mut Interests, index: u32, entry: &Entry) {
         let interest = entry.interest();
         if entry.is(Kind::Waker) {
@@ -397,8 +397,7 @@ impl Polls {
         }
     }
 
-    /// A poll was told in another shard of a source that is here as well, and that it was to be told of
-    /// once.
+    /// Ends the one-shot registrations of a source that the poll was told of in another shard.
     pub(crate) fn spend(&self, interests: &mut Interests, poll: u32, group: u16) {
         let mut steps = Steps::along(interests.capacity());
         let mut next = self

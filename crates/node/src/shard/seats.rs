@@ -151,7 +151,7 @@ impl Seats {
         Some((state.sleeper.checked_sub(1)?, state.sleeper_until))
     }
 
-    /// `until` may be [`Instant::NEVER`].
+    /// Seats a thread at the link until a time, which may be [`Instant::NEVER`].
     pub(crate) fn set_sleeper(&mut self, slot: u32, until: Instant) {
         let state = &mut self.state[0];
         state.sleeper = slot + 1;
@@ -162,7 +162,7 @@ impl Seats {
         self.state[0].sleeper = 0;
     }
 
-    /// The thread of the slot does not sleep at the link any more.
+    /// Notes that the thread of the slot does not sleep at the link any more.
     pub(crate) fn leave_link(&mut self, slot: u32) {
         if self.sleeper().is_some_and(|(sleeper, _)| sleeper == slot) {
             self.clear_sleeper();
@@ -263,14 +263,14 @@ impl Seats {
         })
     }
 
-    /// Which shard's sleepers' bell wakes the thread of the slot.
+    /// Sets which shard's sleepers' bell wakes the thread of the slot.
     pub(crate) fn set_bell(&mut self, slot: u32, bell: u8) {
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.bell = bell;
         }
     }
 
-    /// The thread is awake, or dead.
+    /// Gives the slot of a thread back that is awake, or dead.
     pub(crate) fn give_slot(&mut self, slot: u32) {
         self.unpark(slot);
         self.leave_link(slot);

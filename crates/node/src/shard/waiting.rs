@@ -135,7 +135,8 @@ impl Wakes {
         self.1.get()
     }
 
-    /// For the process's start, of a node with direct connections.
+    /// Sets the bell of published listeners when the process starts, in a node with direct
+    /// connections.
     pub(crate) fn set_listeners(&self, bell: ListenerBell) {
         let _ = self.1.set(bell);
     }

@@ -71,8 +71,8 @@ impl Shard {
         self.waiting.wake(Key::of_poll(poll), self.wakes.all());
     }
 
-    /// The program lets go of a connection or listener: no poll watches it any more, and a thread
-    /// that still waits for it finds out.
+    /// Forgets a connection or listener that the program lets go of. No poll watches it any more,
+    /// and a thread that still waits for it finds out.
     pub fn forget(&mut self, source: Event) {
         let key = Key::of(source);
         self.waiting.wake(key, self.wakes.all());
@@ -86,8 +86,8 @@ impl Shard {
         }
     }
 
-    /// One process lets go of a connection or listener that others may still have: none
-    /// of its polls watches it any more.
+    /// Ends the watching of a connection or listener by a process that lets go of it. Other
+    /// processes may still have it.
     pub fn unwatch(&mut self, source: Event, process: u16) {
         let Waiting {
             interests,
@@ -183,7 +183,8 @@ impl Shard {
         polls.collect(interests, stack, poll, room, tell);
     }
 
-    /// The poll was told in another shard of a source of a group that it was to be told of once.
+    /// Ends the one-shot registrations of a group's source that the poll was told of in another
+    /// shard.
     pub fn spend(&mut self, poll: u32, group: u16) {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.spend(interests, poll, group);

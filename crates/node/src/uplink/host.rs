@@ -176,7 +176,7 @@ impl Host for UplinkHost {
 
     fn leave_capture(&self) {}
 
-    /// What forwards are threads of their own, which share nothing with the one that panicked.
+    /// Does nothing. The threads that forward share nothing with the one that panicked.
     fn begin_anew(&self) {}
 
     fn stop(&self) {

@@ -163,7 +163,7 @@ impl Crowd {
         took_ns
     }
 
-    /// An offer took so long.
+    /// Learns from how long an offer took.
     fn learn(&self, took_ns: u64) {
         self.here.store((took_ns >= SOMEBODY_NS).into(), Relaxed);
         let suspicion = self.suspicion.load(Relaxed);

@@ -175,7 +175,7 @@ impl ShardHandle {
         }
     }
 
-    /// A call of this process is about to take the lease.
+    /// Announces that a call of this process is about to take the lease.
     #[inline]
     pub(crate) fn announce(&self) {
         if self.is_limited() {
@@ -475,7 +475,7 @@ impl ShardHandle {
         })
     }
 
-    /// The end of a call that did not wait: tells those concerned what it changed.
+    /// Ends a call that did not wait: tells the threads concerned what it changed.
     #[inline]
     pub fn settle(&self, shard: &mut Guard<'_>) {
         if shard.stack.has_output() {

@@ -269,7 +269,7 @@ impl ShardHandle {
         self.attachment.as_ref().map_or(Ok(()), Attachment::check)
     }
 
-    /// The end of a call that has waited.
+    /// Ends a call that has waited.
     #[inline]
     pub(super) fn leave(&self, shard: &mut Guard<'_>, ticket: u64) {
         if shard.waiting.seats.driver() == Some(ticket) {
@@ -290,7 +290,7 @@ impl ShardHandle {
         }
     }
 
-    /// No thread drives any more: makes sure that those that rest wake up when needed.
+    /// Makes sure that threads that rest wake up when needed, since no thread drives any more.
     #[cold]
     pub(crate) fn hand_over(&self, shard: &mut Guard<'_>) {
         if shard.waiting.seats.sleeper().is_some() {

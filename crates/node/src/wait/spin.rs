@@ -97,7 +97,7 @@ impl SpinBudget {
         self.crowd.look(until, false, seen, || false);
     }
 
-    /// What was waited for came while spinning.
+    /// Notes that what was waited for came while spinning.
     #[inline]
     pub fn helped(&self) {
         if self.ns.load(Relaxed) != LONGEST_NS {

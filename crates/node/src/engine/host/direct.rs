@@ -316,7 +316,7 @@ impl Banks {
         Some(())
     }
 
-    /// The peer has ended: no connection with it is opened or accepted any more.
+    /// Parts with a peer that has ended: no connection with it is opened or accepted any more.
     fn part(&self, state: &mut State, peer: PeerId) {
         state.peers.remove(&peer);
         let banks = state.banks.values_mut();

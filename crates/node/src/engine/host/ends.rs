@@ -260,7 +260,7 @@ impl Ends {
         })
     }
 
-    /// Numbers that were taken are free again.
+    /// Frees numbers that were taken.
     pub(super) fn release(&mut self, numbers: Vec<u32>) {
         self.free.extend(numbers);
     }

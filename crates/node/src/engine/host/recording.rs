@@ -154,7 +154,7 @@ impl Writer {
         self.tell();
     }
 
-    /// What was recorded before now is all there is to come.
+    /// Finishes the file with what was recorded before now.
     fn finish(&mut self) {
         for player in &mut self.players {
             player.stop();

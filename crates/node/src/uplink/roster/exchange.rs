@@ -90,7 +90,7 @@ impl Exchange {
         self.news.notify_all();
     }
 
-    /// A member of the fabric came or went.
+    /// Notes that a member of the fabric came or went.
     pub(super) fn note_member(&self, change: NeighborChange) {
         let mut inside = self.lock();
         match change {

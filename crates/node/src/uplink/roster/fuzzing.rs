@@ -34,7 +34,7 @@ impl Listener {
         }
     }
 
-    /// A frame comes. If it is a page, that means the same when it is written again.
+    /// Takes a frame. If it is a page, that means the same when it is written again.
     pub fn frame(&mut self, bytes: &[u8]) {
         let _ = page::is_page(bytes);
         let Some(page) = Page::parse(bytes) else { return };
@@ -45,7 +45,7 @@ impl Listener {
         self.take(page);
     }
 
-    /// A page comes that says what it likes, with so many members from this one on.
+    /// Takes a page that says what it likes, with so many members from this one on.
     pub fn page(&mut self, fabric: u64, uplink: u8, [number, pages]: [u32; 2], [first, members]: [u8; 2]) {
         let members = (0..members).map(|number| member(first.wrapping_add(number)));
         self.take(Page {
@@ -72,7 +72,7 @@ impl Listener {
         assert!(told.is_some() || known.len() == MAX_UPLINKS);
     }
 
-    /// Time passes, and what is known is looked through.
+    /// Lets time pass, and looks through what is known.
     pub fn pass(&mut self, span: Duration) {
         self.now += span;
         self.known.expire(self.now);

@@ -24,7 +24,7 @@ impl Banks {
         state.banks.values().map(|kept| Arc::clone(&kept.bank)).collect()
     }
 
-    /// No process has these holders any more: closes the ends that they stood for.
+    /// Closes the ends of holders that no process has any more.
     pub(in crate::engine::host) fn close_gone(&self, descriptions: &Descriptions, holders: &[u32]) {
         for &holder in holders {
             if let Some(end) = descriptions.direct_end(holder) {
@@ -97,7 +97,7 @@ impl Banks {
         }
     }
 
-    /// A process of the node has died: ends what it was doing.
+    /// Ends what a process of the node was doing that has died.
     pub(in crate::engine::host) fn bury(&self, process: u16, descriptions: &Descriptions) {
         self.counts.forget(process);
         let Some(dead) = NonZeroU16::new(process) else {
@@ -190,8 +190,9 @@ impl Banks {
         }
     }
 
-    /// Connections that the process has opened: of those that a holder stands for, only the owner
-    /// changes. One that may have been offered is offered again, so that the other side closes it.
+    /// Cleans up connections that a dead process has opened. Of those that a holder stands for,
+    /// only the owner changes. One that may have been offered is offered again, so that the other
+    /// side closes it.
     fn bury_opened(&self, bank: &Arc<Bank>, process: u16, held: &Held, steps: &Steps) {
         let owned: Vec<ConnectionId> = bank.ends.owned_by(process).collect();
         for connection in owned {
@@ -218,7 +219,7 @@ impl Banks {
         }
     }
 
-    /// Connections that the process has taken, and that no holder stands for.
+    /// Cleans up connections that a dead process has taken, and that no holder stands for.
     fn bury_taken(&self, bank: &Arc<Bank>, process: u16, held: &Held, steps: &Steps) {
         let taken: Vec<ConnectionId> = bank.ends.taken_by(process).collect();
         for connection in taken {

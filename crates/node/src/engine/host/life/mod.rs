@@ -320,7 +320,7 @@ impl Life {
         }
     }
 
-    /// No process has these holders any more. What they stood for is closed soon, and
+    /// Lets go of holders that no process has any more. What they stood for is closed soon, and
     /// their numbers are [free](Life::freed) then.
     pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.fabric.let_go(holders);

@@ -128,7 +128,7 @@ impl Caller {
         rustix::net::getpeername(&self.socket).is_err() && sockopt::socket_error(&self.socket) == Ok(Ok(()))
     }
 
-    /// The program is to see a reset.
+    /// Has the program see a reset.
     pub(in crate::engine::host) fn reset(&self) {
         let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
     }

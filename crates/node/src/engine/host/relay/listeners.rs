@@ -176,8 +176,8 @@ impl Carrier {
         Ok(Course::GoesOn)
     }
 
-    /// Something has happened to one that was connected to a listener: perhaps there is room
-    /// for the next one.
+    /// Notes that something has happened to a caller that was connected to a listener. Perhaps
+    /// there is room for the next one.
     pub(super) fn note_room(&mut self, caller: Token) {
         for (token, listener) in &mut self.listeners {
             if listener.last == Some(caller) && !is_connecting(&self.relays, Some(caller)) {
