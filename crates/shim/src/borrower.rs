@@ -106,7 +106,7 @@ pub(crate) fn numbers() -> Vec<c_int> {
     numbers.unwrap_or_default()
 }
 
-/// A child has made something else of a number.
+/// Notes what a child has made of a number.
 #[cold]
 pub(crate) fn change(number: c_int, what: Change) {
     let what = match what {
@@ -156,8 +156,9 @@ fn give_slot(slot: &'static Slot<File>) {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
 }
 
-/// Before the caller becomes another program: what it would leave behind in the memory of its parent, the parent drops.
-/// Of a process with memory of its own nothing is left then.
+/// Leaves something to the parent, before the caller becomes another program. The parent drops what
+/// the caller would leave behind in the parent's memory. Of a process with memory of its own
+/// nothing is left then.
 pub(crate) fn leave_behind(left: impl Any) {
     if is_borrower() {
         with_last(|borrower| borrower.left.push(Box::new(left)));
@@ -196,7 +197,7 @@ pub(crate) extern "C" fn lend() -> bool {
     })
 }
 
-/// In such a child, first of all.
+/// Begins such a child. Called in it first of all.
 pub(crate) extern "C" fn borrow() {
     if inside::has_storage() {
         dispatch::join();

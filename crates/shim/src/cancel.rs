@@ -96,7 +96,7 @@ thread_local! {
     static DEAF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread is known. It hears what was said of it before.
+/// Makes this thread known from now on. It hears what was said of it before.
 pub(crate) fn be_known() {
     if ASKED.get().is_null() {
         let number = rustix::thread::gettid().as_raw_nonzero().get();
@@ -144,7 +144,7 @@ pub(crate) fn point() {
     }
 }
 
-/// This thread goes inside: it is not cancelled there.
+/// Shields this thread, which goes inside, from cancellation.
 #[inline]
 pub(crate) fn enter() {
     if USED.load(Relaxed) {
@@ -152,7 +152,7 @@ pub(crate) fn enter() {
     }
 }
 
-/// This thread leaves.
+/// Ends the shielding of this thread, which leaves.
 #[inline]
 pub(crate) fn leave() {
     if let Some(former) = FORMER.take() {
@@ -161,7 +161,8 @@ pub(crate) fn leave() {
     }
 }
 
-/// A child that has borrowed this thread's memory may have ended inside.
+/// Ends the shielding that a child may have left that has borrowed this thread's memory and has
+/// ended inside.
 pub(crate) fn reclaimed() {
     if !is_in_call() {
         leave();
@@ -178,7 +179,7 @@ fn shield() {
     }
 }
 
-/// A thread that slept inside when the program first cancelled one is not cancelled on its way.
+/// Shields a thread on its way that slept inside when the program first cancelled one.
 pub(crate) fn awake() {
     enter();
 }
@@ -244,8 +245,8 @@ fn wake(thread: pid_t) {
     }
 }
 
-/// In a forked child, which has one thread. Another one may have had its parent's list, which
-/// is left to itself.
+/// Forgets the list of the parent's threads in a forked child, which has one thread. Another thread
+/// may have had the list locked, so it is left to itself.
 pub(crate) fn forked() {
     SLEEPERS.store(core::ptr::null_mut(), Relaxed);
     if let Some(own) = OWN.take() {

@@ -25,7 +25,7 @@ pub(crate) fn lend() -> u32 {
     DEPTH.replace(LENT)
 }
 
-/// The child does not any more.
+/// Takes back that a child borrows the caller's memory.
 pub(crate) fn reclaim(former: u32) {
     DEPTH.set(former);
 }

@@ -89,7 +89,7 @@ pub(crate) fn tell(command: &str, reason: Reason) {
     }
 }
 
-/// This process cannot attach. It says so once, on its standard error output, and to the engine.
+/// Says why this process cannot attach, once, on its standard error output, and to the engine.
 #[cold]
 fn say(reason: Reason) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -299,8 +299,8 @@ pub(crate) fn is_busy() -> bool {
     NODE.load().as_ref().is_some_and(|node| node.is_busy())
 }
 
-/// Before this process ends: none of its threads is in the middle of the node's stack when it
-/// does.
+/// Leaves the node before this process ends, when none of its threads may be in the middle of the
+/// node's stack.
 pub(crate) fn leave() {
     /// No thread has the stack for so long unless it is stopped.
     const LONGEST: Duration = Duration::from_millis(100);
@@ -313,8 +313,8 @@ pub(crate) fn leave() {
     }
 }
 
-/// After something that may have been the last to have a connection or listener of the node's: it
-/// is closed by then.
+/// Waits until what may have lost its last process is closed: a connection or listener of the
+/// node's.
 pub(crate) fn await_closing() {
     /// Nothing takes so long, if the engine is not stopped.
     const LONGEST: Duration = Duration::from_millis(200);
@@ -323,7 +323,7 @@ pub(crate) fn await_closing() {
     }
 }
 
-/// From now on this process has the right to hardly any system call.
+/// Notes that this process has the right to hardly any system call from now on.
 pub(crate) fn be_silent() {
     if let Some(node) = NODE.load().as_ref() {
         node.be_silent();

@@ -102,7 +102,7 @@ pub(crate) fn settle(file: &File, number: c_int) -> bool {
     true
 }
 
-/// What the program has set of the connection, the kernel's socket has as well.
+/// Sets of the kernel's socket what the program has set of the connection.
 fn prepare(stream: &Stream, number: c_int) {
     let socket = table::borrow(&number);
     if let Ok(mut flags) = rustix::fs::fcntl_getfl(socket) {
@@ -119,8 +119,9 @@ fn prepare(stream: &Stream, number: c_int) {
     }
 }
 
-/// What another program is about to have of the node's, which may not be able to use the node.
-/// `given`: what it gets besides what survives `exec`; `is_within_reach`: the library will be loaded into it.
+/// Prepares what another program is about to have of the node's, which may not be able to use the
+/// node. `given` is what it gets besides what survives `exec`. `is_within_reach` says whether the
+/// library will be loaded into it.
 pub(crate) fn before_exec(given: &[c_int], is_within_reach: bool) {
     let concerned = |number: &c_int| {
         let file = table::get(*number);
@@ -154,8 +155,8 @@ pub(crate) fn own_name() -> String {
     name.trim_end().to_owned()
 }
 
-/// This process is about to lose the right to most system calls. From now on it is a
-/// program like any other, and what it has is the kernel's.
+/// Leaves everything to the kernel before this process loses the right to most system calls. From
+/// now on it is a program like any other, and what it has is the kernel's.
 pub(crate) fn for_good() {
     if !start::is_wanted() {
         return;

@@ -99,7 +99,7 @@ pub(crate) fn give_all(given: &[c_int]) {
     }
 }
 
-/// A child will have all listeners.
+/// Prepares all listeners for a child, which will have them.
 pub(crate) fn before_fork() {
     for number in table::used() {
         if let Some(file) = table::get(number) {

@@ -105,7 +105,7 @@ pub(crate) fn pending() -> u64 {
     PENDING.get()
 }
 
-/// A child that has borrowed this thread's memory may have noted signals of its own.
+/// Forgets signals that a child has noted that has borrowed this thread's memory.
 pub(crate) fn forget_pending(former: u64) {
     PENDING.set(former);
 }
@@ -160,7 +160,7 @@ fn is_left_alone(signal: c_int) -> bool {
     alone.contains(&signal) || !(1..SIGNALS as c_int).contains(&signal)
 }
 
-/// In the place of each of the program's handlers.
+/// Handles a signal in the place of each of the program's handlers.
 pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(installed) = INSTALLED.get(signal as usize) else {
         return;
@@ -243,7 +243,7 @@ pub(crate) fn raise_again(signal: c_int) {
     unsafe { libc::raise(signal) };
 }
 
-/// From now on no signal ends the process in the middle of the node's stack.
+/// Keeps signals from ending the process in the middle of the node's stack, from now on.
 pub(crate) fn guard() {
     if !GUARDED.swap(true, Relaxed) && !start::has_renounced() {
         ENDING.into_iter().for_each(guard_from);
@@ -381,8 +381,8 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
     0
 }
 
-/// From now on a handler of the library's has the signal by which calls are dispatched, and the
-/// program's is remembered.
+/// Installs a handler of the library's for the signal by which calls are dispatched, and remembers
+/// the program's.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn handle_calls(trap: extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) {
     let (mut own, mut former) = (action(trap as *const () as usize), action(SIG_DFL));
@@ -449,7 +449,7 @@ impl Masked {
         Masked((done == 0).then(|| unsafe { before.assume_init() }))
     }
 
-    /// The call ends with what it has found. What only its own mask lets through stays blocked.
+    /// Ends the call with what it has found. What only its own mask lets through stays blocked.
     pub(crate) fn succeed(&self) {
         let Some(before) = &self.0 else { return };
         // SAFETY: a set that the system gave.

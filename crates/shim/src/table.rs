@@ -116,7 +116,7 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
     used.map(|used| Used(ManuallyDrop::new(used)))
 }
 
-/// From now on the number is this file's.
+/// Makes a number this file's, from now on.
 pub(crate) fn put(number: c_int, file: Arc<File>) {
     // What the program does with its first file, it may do past libc.
     dispatch::look();
@@ -185,7 +185,7 @@ fn up_to(highest: c_int, is_such: impl Fn(c_int) -> bool) -> Vec<c_int> {
     numbers
 }
 
-/// The number is one of the library's own.
+/// Makes a number one of the library's own.
 pub(crate) fn own(number: RawFd) {
     if let Some(index) = index(number) {
         if is_borrower() {

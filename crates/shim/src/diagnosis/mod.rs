@@ -46,7 +46,7 @@ fn waiting() -> MutexGuard<'static, Vec<Waiting>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A message was sent to an address, which may be a question to the kernel.
+/// Looks at a message that was sent to an address, which may be a question to the kernel.
 ///
 /// # Safety
 ///

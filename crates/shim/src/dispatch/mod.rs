@@ -76,7 +76,7 @@ pub(crate) fn has_signal() -> bool {
     END.get().is_some()
 }
 
-/// Before the program has its first socket, or what it waits for sockets with.
+/// Looks through the program before it has its first socket, or what it waits for sockets with.
 #[inline]
 pub(crate) fn look() {
     if KNOWN.load(Acquire) != LOOKED && start::is_wanted() {
@@ -138,7 +138,7 @@ fn begin(most: usize) -> bool {
     true
 }
 
-/// Called in a child. The parent's thread that was looking does not look in the child.
+/// Prepares a child, in which the parent's thread that was looking does not look.
 pub(crate) fn forked() {
     if !LOOKS.get() {
         let _ = KNOWN.compare_exchange(LOOKING, UNKNOWN, Relaxed, Relaxed);
@@ -165,7 +165,7 @@ fn loaded_at(what: c_ulong) -> usize {
     unsafe { libc::getauxval(what) as usize }
 }
 
-/// This thread asks for its calls to be dispatched, if the program's are.
+/// Has this thread's calls dispatched, if the program's are.
 pub(crate) fn join() {
     if is_on()
         && let Some(&end) = END.get()
@@ -181,8 +181,8 @@ fn ask(end: usize) -> bool {
     unsafe { next::prctl(SET, ON, end as c_ulong, (TOP - end) as c_ulong, 0) == 0 }
 }
 
-/// Before a filter of system calls, which may not allow what this does: the thread's calls are the
-/// kernel's.
+/// Leaves the thread's calls to the kernel, before a filter of system calls, which may not allow
+/// the dispatching.
 pub(crate) fn stop() {
     if has_signal() {
         // SAFETY: the call takes numbers alone, and no pointer.

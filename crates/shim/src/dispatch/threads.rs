@@ -48,7 +48,7 @@ pub(super) fn is_told(info: &siginfo_t) -> bool {
         }
 }
 
-/// The thread asks. It may be in the middle of anything.
+/// Has the calls of the thread dispatched that is told to. It may be in the middle of anything.
 pub(super) fn answer() {
     let before = errno();
     join();

@@ -36,7 +36,7 @@ pub(super) struct Request {
     number: c_int,
 }
 
-/// `io_submit(2)` is about to be called.
+/// Prepares requests that `io_submit(2)` is about to pass to the kernel.
 ///
 /// # Safety
 ///

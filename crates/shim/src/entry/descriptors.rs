@@ -140,8 +140,8 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
-/// This thread is about to have numbers of its own, of which the table knows nothing. What the others have is
-/// the kernel's then, and lasts when this one has closed it.
+/// Prepares this thread for numbers of its own, of which the table knows nothing. What the others
+/// have is the kernel's then, and lasts when this one has closed it.
 pub(super) fn before_parting() {
     if is_in_call() || table::used().is_empty() {
         return;
@@ -153,7 +153,7 @@ pub(super) fn before_parting() {
     }
 }
 
-/// A number is a copy of another one.
+/// Notes that a number is a copy of another one.
 fn copied(from: c_int, to: c_int) {
     if let Some(file) = table::get(from).map(|file| file.share()) {
         table::put(to, file);
@@ -317,7 +317,7 @@ fn stays(command: c_int, argument: c_ulong) -> bool {
     }
 }
 
-/// A descriptor has got an owner, or another one.
+/// Has the owner of a descriptor signalled, which has got one, or another one.
 pub(super) fn has_owner(number: c_int) {
     let file = table::get(number);
     if let Some(stream) = file.as_ref().and_then(|file| file.stream()) {

@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
     unsafe { _exit(status) }
 }
 
-/// After all that a program does at its end but the last of `exit`.
+/// Leaves the node after all that a program does at its end but the last of `exit`.
 extern "C" fn end() {
     node::leave();
 }

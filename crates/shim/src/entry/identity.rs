@@ -17,7 +17,7 @@ use crate::{next, table};
 /// The extended attribute that says of which protocol a socket is.
 const PROTOCOL: &CStr = c"system.sockprotoname";
 
-/// A program has looked at the names of a descriptor.
+/// Notes that a program has looked at the names of a descriptor.
 #[inline]
 fn seen(number: c_int) {
     if table::has(number) && !is_inside() {
@@ -72,7 +72,7 @@ pub(super) unsafe fn number_in(path: *const c_char) -> Option<c_int> {
     is_own.then_some(number)
 }
 
-/// A program has looked at the names of what a path names.
+/// Notes that a program has looked at the names of the descriptor that a path names.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ stats! {
     fn stat64(path: *const c_char, to: *mut libc::stat64) by path(path);
 }
 
-/// What of a folder's descriptor and a path a call is about.
+/// Notes that a program has looked at the names of what a folder's descriptor and a path name.
 ///
 /// # Safety
 ///

@@ -14,7 +14,7 @@ static KEPT: AtomicU32 = AtomicU32::new(u32::MAX);
 /// The next `dlopen`, once it is known.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From now on libraries find the functions that stand in for libc's.
+/// Lets libraries find the functions that stand in for libc's, from now on.
 pub(crate) fn bind_to_stand_ins() {
     KEPT.store(!libc::RTLD_DEEPBIND.cast_unsigned(), Relaxed);
 }

@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len:
     })
 }
 
-/// The kernel leaves the port of a connection that is over in the name of its socket.
+/// Adds the port of a connection that is over to the name of its socket, as the kernel does.
 ///
 /// # Safety
 ///

@@ -19,7 +19,7 @@ pub(super) fn prepare() {
 /// PR_SET_SECCOMP with this sets no filter, but leaves four system calls.
 const STRICT: c_ulong = libc::SECCOMP_MODE_STRICT as c_ulong;
 
-/// A filter of system calls is about to be set.
+/// Prepares for a filter of system calls that is about to be set.
 pub(super) fn before_filter() {
     if !is_inside() {
         let _inside = Inside::enter();
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
     unsafe { next::chroot(path) }
 }
 
-/// `prctl(2)` is about to be called.
+/// Prepares for `prctl(2)`, which is about to be called.
 pub(super) fn before_prctl(option: c_int, second: c_ulong, third: c_ulong) {
     // Programs find out what the kernel can do by a filter that is none.
     if option == libc::PR_SET_SECCOMP && (second == STRICT || third != 0) {

@@ -412,7 +412,7 @@ pub(super) fn check_flags(flags: c_int) -> Outcome<()> {
     if flags < 0 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// What libc does with a buffer that is too small for the call.
+/// Ends the program if a buffer is too small for the call, as libc does.
 fn check(len: size_t, size: size_t) {
     unsafe extern "C" {
         fn __chk_fail() -> !;

@@ -313,7 +313,7 @@ unsafe fn connect_on_node(
     }
 }
 
-/// What has failed to connect, of which the program knows, is a socket like a new one.
+/// Makes a stream that has failed to connect, as the program knows, a socket like a new one.
 #[cold]
 fn give_up(fd: c_int) {
     let _inside = Inside::enter();

@@ -77,14 +77,14 @@ pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
     stream
 }
 
-/// The program's standard streams of which the numbers are connections by now.
+/// Takes over the program's standard streams of which the numbers are connections by now.
 pub(crate) fn take_all_standard() {
     if !is_inside() {
         (0..3).for_each(take_standard);
     }
 }
 
-/// The program's standard stream of a number, if that is a connection's.
+/// Takes over the program's standard stream of a number, if that is a connection's.
 pub(crate) fn take_standard(number: c_int) {
     // libc's variables are its parent's, whose numbers they are about.
     if is_borrower() {

@@ -12,8 +12,8 @@ use crate::answer::{errno, set_errno};
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, start};
 
-/// A child has ended, and perhaps what it had. Signals' handlers wait for children, too, so this takes
-/// neither memory nor locks.
+/// Waits for closing after a child has ended, and perhaps what it had. Signals' handlers wait for
+/// children, too, so this takes neither memory nor locks.
 #[cold]
 fn ended() {
     if is_inside() || !start::is_wanted() {

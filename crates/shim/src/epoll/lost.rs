@@ -36,7 +36,7 @@ impl Watched {
 }
 
 impl Epoll {
-    /// Something may be lost.
+    /// Notes that a connection may be lost.
     pub(super) fn note_lost(&self) {
         self.lost.store(true, Relaxed);
     }

@@ -124,7 +124,7 @@ pub(crate) fn open() -> Arc<File> {
     file
 }
 
-/// Every instance of this process's that it has made past the library.
+/// Adopts every instance of this process's that it has made past the library.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn adopt_all() {
     crate::inherited::open_numbers().into_iter().for_each(adopt);
@@ -156,7 +156,7 @@ fn each(mut act: impl FnMut(&File, &Epoll)) {
     }
 }
 
-/// A file has another one in its place, at the same numbers.
+/// Moves what instances watch of a file to the file in its place, which has the same numbers.
 pub(crate) fn moved(from: &File, to: &Arc<File>) {
     if !from.is_watched() {
         return;
@@ -178,7 +178,7 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
     });
 }
 
-/// A file has no number any more.
+/// Ends the watching of a file that has no number any more.
 pub(crate) fn closed(file: &File) {
     if !file.is_watched() {
         return;
@@ -190,8 +190,7 @@ pub(crate) fn closed(file: &File) {
     });
 }
 
-/// A number of an instance is about to be closed. A thread that waits on the instance keeps it and
-/// goes on.
+/// Keeps an instance for threads that wait on it while a number of it is about to be closed.
 pub(crate) fn keep(file: &File, number: c_int) {
     if let Some(epoll) = file.epoll().filter(|epoll| epoll.waiters.load(SeqCst) > 0)
         && let Some(copy) = node::copy(number)
@@ -235,7 +234,7 @@ impl Epoll {
         replaced.collect()
     }
 
-    /// The kernel's instance watches what the node's poll has.
+    /// Has the kernel's instance watch what the node's poll has.
     fn watch_by_kernel(&self, file: &File, number: c_int, mut event: epoll_event) {
         if let Some(own) = table::numbers_of(file).first() {
             // SAFETY: `event` is a local, which the kernel reads during this call alone.
@@ -255,7 +254,7 @@ impl Epoll {
         }
     }
 
-    /// A connection has become one of the kernel's: so has what watches it.
+    /// Has the kernel's instance watch a connection that has become one of the kernel's.
     fn leave_to_kernel(&self, instance: &File, from: &File) {
         let Some(own) = table::numbers_of(instance).first().copied() else {
             return;

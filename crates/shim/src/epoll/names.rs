@@ -60,7 +60,7 @@ impl Names {
         (slot.tag.load(Relaxed) == tag).then_some(data)
     }
 
-    /// Twice as many slots, if that is possible.
+    /// Doubles the slots, if that is possible.
     fn grow(&self) {
         let capacity = self.capacity.load(Relaxed);
         let number = (capacity / FIRST + 1).ilog2();

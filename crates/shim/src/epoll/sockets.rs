@@ -97,7 +97,7 @@ impl Epoll {
         });
     }
 
-    /// In a forked child, or another life of the node's: there is a poll again, if there was one.
+    /// Makes a poll again if there was one, in a forked child, or in another life of the node's.
     pub(super) fn take_over(&self) {
         let former = self.sockets.load();
         let is_stale = former.as_ref().is_some_and(|sockets| sockets.is_stale());

@@ -102,7 +102,7 @@ pub(crate) fn writable(at: *mut u8, len: usize) -> usize {
     end.addr() - at.addr()
 }
 
-/// From now on the library handles the signals of a fault.
+/// Has the library handle the signals of a fault from now on.
 pub(crate) fn guard() {
     if HANDLED.load(Relaxed) {
         return;

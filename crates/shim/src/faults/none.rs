@@ -15,7 +15,7 @@ pub(crate) const fn writable(_: *mut u8, len: usize) -> usize {
     len
 }
 
-/// From now on the library handles the signals of a fault: not here.
+/// Does nothing: the library does not handle the signals of a fault here.
 pub(crate) const fn guard() {}
 
 /// Whether it does.

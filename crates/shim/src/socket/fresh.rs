@@ -105,13 +105,13 @@ impl UnconnectedSocket {
         }
     }
 
-    /// The kernel has taken an option, which is kept. What means nothing to a node leaves the
+    /// Keeps an option that the kernel has taken. An option that means nothing to a node leaves the
     /// socket to the kernel, if it says which way packets go.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
     }
 
-    /// The program is told the port of a connection that is over.
+    /// Notes the port of a connection that is over, which the program is told.
     pub(super) fn note_former_port(&self, port: u16) {
         self.former_port.store(port, Relaxed);
     }
@@ -127,7 +127,7 @@ impl UnconnectedSocket {
         self.any_port.store(any_port, Relaxed);
     }
 
-    /// The program is told where it is bound to.
+    /// Notes that the program is told where the socket is bound to.
     pub(crate) fn note_named(&self) {
         self.named.store(true, Relaxed);
     }
@@ -141,7 +141,8 @@ impl UnconnectedSocket {
         self.shared.load(Relaxed)
     }
 
-    /// The kernel has begun to connect it, or the program has been told what became of that.
+    /// Notes whether the kernel is connecting the socket. The attempt is over once the program has
+    /// been told what became of it.
     pub(crate) fn note_attempt(&self, goes_on: bool) {
         self.attempted.store(goes_on, Relaxed);
     }
@@ -150,7 +151,8 @@ impl UnconnectedSocket {
         self.attempted.load(Relaxed)
     }
 
-    /// The program has shut it before there was anything to be shut, which only the kernel knows of.
+    /// Notes that the program has shut the socket before there was anything to be shut, which only
+    /// the kernel knows of.
     pub(crate) fn note_shut(&self) {
         self.kernels.store(true, Relaxed);
     }
@@ -248,7 +250,7 @@ impl UnconnectedSocket {
         !self.is_for_kernel() && local.is_none_or(node::listens)
     }
 
-    /// What another process has set of it meanwhile, which the kernel knows.
+    /// Takes over what another process has set of the socket meanwhile, which the kernel knows.
     pub(super) fn catch_up(&self, number: c_int) {
         if self.is_shared() {
             for (level, name, value) in self.history.of_kernels(number, self.domain) {
@@ -312,7 +314,7 @@ impl UnconnectedSocket {
         connected
     }
 
-    /// Whose the socket was is whose its connection is.
+    /// Makes the owner of the socket that of its connection.
     #[cold]
     fn pass_on(&self, owner: &Owner, made: &File, number: c_int, is_connected: bool) {
         owner.has(number);

@@ -98,9 +98,9 @@ impl Listener {
         Some(descriptor.as_raw_fd())
     }
 
-    /// Called before a process is sent the kernel's listener. It has no way to know of the node's beside it.
-    /// From now on the engine connects the node's peers, also the waiting ones, to the kernel's listener,
-    /// which both processes have.
+    /// Prepares for a process that is sent the kernel's listener, and has no way to know of the
+    /// node's beside it. From now on the engine connects the node's peers, also the waiting ones,
+    /// to the kernel's listener, which both processes have.
     pub(crate) fn give(&self, number: c_int) {
         self.is_given.store(true, Relaxed);
         if ForwardedPeers::forward(&self.inner, self.domain, number, Which::All).is_none() {
@@ -110,7 +110,7 @@ impl Listener {
         wait_until(|| !self.inner.readiness().is_ok_and(|ready| ready.readable));
     }
 
-    /// A further `listen`.
+    /// Sets the backlog, as a further `listen` does.
     pub(crate) fn set_backlog(&self, backlog: c_int) {
         self.inner.description().set_backlog(backlog);
         let _ = self.inner.set_backlog(bounded(backlog));
@@ -162,7 +162,8 @@ impl Listener {
         Ok((stream, plain(peer)))
     }
 
-    /// A connection was there at once. The thread would have waited for it here, and not past the library.
+    /// Notes that a connection was there at once. The thread would have waited for it here, and not
+    /// past the library.
     #[inline]
     pub(crate) fn note_taken(&self, number: c_int) {
         if !self.inner.is_attended() {
@@ -177,7 +178,7 @@ impl Listener {
         }
     }
 
-    /// The kernel has taken an option, for the connections to come.
+    /// Notes an option that the kernel has taken, for the connections to come.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
         if let Ok(Meaning::Stack(option)) = meaning(level, name, value) {
@@ -195,8 +196,8 @@ impl Listener {
         others
     }
 
-    /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it
-    /// was before.
+    /// Makes the listener a bound socket again. Neither the kernel's nor the node's listens any
+    /// more.
     pub(crate) fn end(&self, file: &File, number: c_int) {
         self.mode.restore(number);
         let fresh = UnconnectedSocket::again(self.domain, &self.history, true);
@@ -228,8 +229,9 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// The process that was sent the kernel's may be about to listen on the node as well. Until then, a peer
-    /// that comes to the node finds this listener only, and the engine leads it on.
+    /// Waits for the process that was sent the kernel's listener, if there is one: it may be about
+    /// to listen on the node as well. Until then, a peer that comes to the node finds this listener
+    /// only, and the engine leads it on.
     fn drop(&mut self) {
         if !*self.is_given.get_mut() {
             return;

@@ -46,7 +46,7 @@ impl Stamps {
         self.0 & (ONE | THREE) != 0
     }
 
-    /// The control messages for bytes that have come so long ago.
+    /// Adds the control messages for bytes that have come so long ago.
     pub(super) fn controls(self, age: Duration, controls: &mut Vec<Control>) {
         let bits = self.0;
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

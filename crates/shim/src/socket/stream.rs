@@ -143,12 +143,12 @@ impl Stream {
         self.inner.put_back(descriptor, shared);
     }
 
-    /// The program has closed its last number, of which this is a copy.
+    /// Keeps a copy of the last number, which the program has closed.
     pub(crate) fn keep_last(&self, descriptor: OwnedFd) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(descriptor);
     }
 
-    /// The program has set of the descriptor what stays with it.
+    /// Notes that the program has set of the descriptor what stays with it.
     pub(crate) fn note_marked(&self) {
         self.inner.mark_descriptor();
     }

@@ -202,7 +202,7 @@ impl History {
         history
     }
 
-    /// Of what is dissolved, the kernel keeps no place to peek at.
+    /// Forgets the place to peek at, as the kernel does of a connection that is dissolved.
     pub(super) fn forget_peek(&self) {
         let peek = |level, name, _: &[u8]| (level, name) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
         if self.any(peek) {
