@@ -225,15 +225,15 @@ impl Node {
         }
     }
 
-    /// From now on this process waits for no closing: it is about to lose the right to the system calls
-    /// that this takes.
+    /// Has this process wait for no closing from now on. It is about to lose the right to the
+    /// system calls that this takes.
     pub fn be_silent(&self) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.be_silent();
         }
     }
 
-    /// The process goes on after [`Node::leave`].
+    /// Lets the process go on after [`Node::leave`].
     pub fn stay(&self) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.stay();

@@ -260,8 +260,8 @@ impl TcpStream {
         Arc::get_mut(&mut self.connection)?.holder_mut()?.lend()
     }
 
-    /// The program has set something of the descriptor that another connection would have from it:
-    /// it stands for this one alone.
+    /// Notes that the program has set something of the descriptor that another connection would
+    /// have from it. So the descriptor stands for this one alone.
     pub fn mark_descriptor(&self) {
         self.connection.mark_descriptor();
     }

@@ -62,7 +62,7 @@ impl Connected {
         descriptor.map_err(from_holder)
     }
 
-    /// The descriptor stands for nothing else any more.
+    /// Notes that the descriptor stands for nothing else any more.
     pub(super) fn mark_descriptor(&self) {
         if let Some(holder) = self.holder() {
             holder.mark();

@@ -294,7 +294,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A request was served, or left to others.
+    /// Counts a request that was served, or left to others.
     pub(super) fn count_left(&self, served: bool) {
         let left = if served { 0 } else { self.left.load(Relaxed) + 1 };
         self.left.store(left, Relaxed);

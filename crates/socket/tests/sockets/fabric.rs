@@ -114,8 +114,8 @@ fn a_node_that_does_not_wait_has_delivered_what_is_in_the_ring() {
         let (mut client, mut server) = connect_to(&b, &listener);
         let data = pattern(10_000);
         client.write_all(&data).unwrap();
-        // No program takes the data, so they and the end of the stream stay in the ring, and behind
-        // them the reset of a node that has no time.
+        // No program takes the data, so they and the end of the stream stay in the ring. Behind
+        // them is the reset of a node that has no time.
         drop(client);
         drop(b);
         let mut got = Vec::new();

@@ -99,7 +99,7 @@ impl DirectCall<'_> {
         }
     }
 
-    /// The peer has sent bytes to an end that is shut both ways, which resets the connection.
+    /// Resets the connection: the peer has sent bytes to an end that is shut both ways.
     #[cold]
     fn refuse_more(&self) {
         if self.end.note(Noted::ResetSeen) {
@@ -201,7 +201,7 @@ impl DirectConnection {
         })
     }
 
-    /// A broken rule of the peer's has ended the connection.
+    /// Counts a rule of the protocol that the peer has broken, which has ended the connection.
     #[cold]
     fn count_offence(&self, call: &DirectCall<'_>) {
         call.direct.count(Count::Offences, 1);
