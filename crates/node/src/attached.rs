@@ -218,7 +218,7 @@ impl AttachedNode {
         Ok(&self.part.publish(part).shards)
     }
 
-    /// With what the parent has of the node, if it is whole.
+    /// Takes over what the parent has of the node, if it is whole.
     fn take_over(&self) -> Option<Part> {
         let parents = self.part.inherited()?;
         if let Some(attachment) = &parents.shards.get(0).attachment {

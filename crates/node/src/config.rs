@@ -389,7 +389,7 @@ pub fn local_tcp() -> TcpConfig {
     })
 }
 
-/// With buffers that grow: beyond a gateway, paths may be long.
+/// Settings with buffers that grow: beyond a gateway, paths may be long.
 fn growing(tcp: TcpConfig) -> TcpConfig {
     TcpConfig {
         send_buffer: SEND_BUFFER,

@@ -120,7 +120,7 @@ impl Descriptions {
         self.looks.word(0).fetch_add(1, Relaxed);
     }
 
-    /// How often that was done.
+    /// How often a process has looked at the names of all held descriptors.
     #[inline]
     pub(crate) fn looks(&self) -> u64 {
         self.looks.word(0).load(Relaxed)
@@ -314,7 +314,7 @@ impl Description {
         self.word(at::LOW_WATER).store(bytes.into(), Relaxed);
     }
 
-    /// How many bytes calls that peek leave out; less than zero: that is off.
+    /// How many bytes calls that peek leave out; peeking is off if that is less than zero.
     #[inline]
     pub fn peek_behind(&self) -> i32 {
         self.word(at::PEEK_BEHIND).load(Relaxed) as i32
@@ -475,7 +475,7 @@ fn begin_change(version: &AtomicU64) -> u64 {
     }
 }
 
-/// No time at all stands for any time.
+/// Reads a time. A time of zero stands for any time.
 fn span(word: &AtomicU64) -> Option<Duration> {
     Some(word.load(Relaxed))
         .filter(|&ns| ns != 0)

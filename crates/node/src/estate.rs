@@ -56,7 +56,7 @@ pub(crate) struct Ground {
 }
 
 impl Estate {
-    /// Of what the engine has said and given.
+    /// Makes an estate of what the engine has said and given.
     pub(crate) fn new(description: Description, descriptors: Vec<OwnedFd>) -> Result<Estate, AttachError> {
         let Description {
             shards,
@@ -140,7 +140,7 @@ impl Estate {
         }
     }
 
-    /// Which of the node's lives it is of.
+    /// The life of the node that it is of.
     pub(crate) fn life(&self) -> u64 {
         self.life
     }
@@ -184,7 +184,7 @@ impl DirectGround {
     /// Descriptors that the engine gives for it.
     const COUNT: usize = 3;
 
-    /// Of the last descriptors that the engine has given.
+    /// Makes the part for direct connections of the last descriptors that the engine has given.
     fn new(descriptors: &mut Vec<OwnedFd>) -> Result<DirectGround, AttachError> {
         let mut last = || descriptors.pop().ok_or(AttachError::Build);
         let (signals, journal, directory) = (last()?, last()?, last()?);

@@ -51,7 +51,7 @@ impl Shards {
         self.direct.as_ref()
     }
 
-    /// How many there are.
+    /// The number of shards.
     #[inline]
     pub fn count(&self) -> u8 {
         self.others.len() as u8 + 1

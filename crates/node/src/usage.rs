@@ -148,7 +148,8 @@ impl Usage {
         enough.then_some(Usage(words)).ok_or(UsageError::Foreign)
     }
 
-    /// Where other processes find what this one has made, as long as it lives.
+    /// The path by which other processes find the counters that this one has made, as long as it
+    /// lives.
     pub fn path(&self) -> PathBuf {
         let descriptor = self.0.region().fd();
         let number = descriptor.map_or(-1, |descriptor: BorrowedFd<'_>| descriptor.as_raw_fd());

@@ -182,7 +182,7 @@ pub trait Host: Send + Sync + 'static {
         bell.ring();
     }
 
-    /// How the stack is.
+    /// The status of the stack.
     fn status(&self) -> StackStatus;
 
     /// Every socket of the node.

@@ -144,7 +144,7 @@ pub enum DeviceState {
 }
 
 impl DeviceState {
-    /// In brackets behind the interface's name; nothing if all is well.
+    /// The remark in brackets behind the interface's name; empty if all is well.
     pub fn remark(self) -> &'static str {
         match self {
             DeviceState::Up => "",
@@ -427,7 +427,7 @@ pub enum SocketState {
 }
 
 impl SocketState {
-    /// Its name, as `ss` writes it.
+    /// The state's name, as `ss` writes it.
     pub fn name(self) -> &'static str {
         match self {
             SocketState::Listen => "LISTEN",

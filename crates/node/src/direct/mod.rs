@@ -76,7 +76,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Of a node whose stack has these settings.
+    /// Bytes that a node needs for direct connections, whose stack has these settings.
     pub(crate) fn bytes_needed(stack: &Config) -> usize {
         let words = BankTable::bytes_needed()
             + Counts::bytes_needed()
@@ -221,9 +221,9 @@ impl Direct {
         &self.banks.own().waiters
     }
 
-    /// How many connections over TCP wait at a listener that takes direct ones, too. Takes no lease:
-    /// there may be more or fewer when it returns. Those of other shards than the first one count
-    /// once [`Direct::listener`] was told of them.
+    /// How many connections over TCP wait at a listener that takes direct ones, too. Takes no
+    /// lease: there may be more or fewer when it returns. Connections of other shards than the
+    /// first one count once [`Direct::listener`] was told of those.
     #[inline]
     pub fn tcp_waiting(&self, listener: ListenerId) -> u32 {
         let lengths = (0..).zip(&self.accept_lengths).filter_map(|(shard, lengths)| {

@@ -153,7 +153,7 @@ impl Device {
         }))
     }
 
-    /// Of each queue a descriptor for another process, with which it hands frames over.
+    /// Copies a descriptor of each queue for another process, which hands frames over with them.
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
         self.queues.iter().map(OwnedFd::try_clone).collect()
     }

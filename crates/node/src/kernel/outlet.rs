@@ -25,7 +25,7 @@ pub(crate) fn queues_of_shard(queues: usize, shard: usize, shards: usize) -> imp
 }
 
 impl Outlet {
-    /// With descriptors of the device's queues, up to 16.
+    /// Makes an outlet with descriptors of the device's queues, up to 16.
     pub(crate) fn new(queues: Vec<OwnedFd>, description: &TapDescription) -> Result<Outlet, TapError> {
         let description = TapDescription {
             // The sender's MTU may be larger than this node's, and the kernel takes it.

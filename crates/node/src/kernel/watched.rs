@@ -49,7 +49,7 @@ impl Watched {
         self.interface.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is now.
+    /// The interface's status now.
     pub(crate) fn status(&self) -> KernelStatus {
         let mut interface = self.interface();
         let state = interface.as_mut().and_then(|interface| interface.state().ok());

@@ -132,12 +132,13 @@ impl Holders {
         (record.relayed != 0).then(|| self.get(number)).flatten()
     }
 
-    /// How many stand for something.
+    /// The number of holders that stand for something.
     pub(crate) fn len(&self) -> u32 {
         self.head[0].used
     }
 
-    /// For how many of those, and of connections of its own, the engine carries bytes.
+    /// The number of connections whose bytes the engine carries: those of holders, and those of its
+    /// own.
     pub(crate) fn relays(&self) -> u32 {
         self.head[0].relayed.wrapping_add(self.head[0].callers)
     }
@@ -184,7 +185,7 @@ impl Holders {
         self.owners().any(|(held, _)| held == source)
     }
 
-    /// Whose the connections and listeners are.
+    /// The connections and listeners, with the processes that have them.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (Event, u16)> {
         self.held().map(|(_, source, process)| (source, process))
     }

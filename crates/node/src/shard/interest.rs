@@ -35,7 +35,7 @@ impl Interest {
     /// An announcement of urgent data, whether or not they have come or were read (SIGURG).
     pub(crate) const ANNOUNCED: Interest = Interest(256);
 
-    /// Nothing but errors and hang-ups.
+    /// Interest in errors and hang-ups alone.
     pub const fn none() -> Interest {
         Interest(0)
     }

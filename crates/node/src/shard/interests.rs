@@ -275,7 +275,7 @@ impl Interests {
         self.entries[index].kind = 7;
     }
 
-    /// Of all entries.
+    /// The indices of all entries.
     pub(super) fn indices(&self) -> Vec<u32> {
         self.entries.iter_live().map(|(index, _)| index).collect()
     }

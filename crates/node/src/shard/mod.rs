@@ -170,8 +170,8 @@ impl Shard {
         }
     }
 
-    /// No more frames than the program's buffer will probably hold: what is
-    /// beyond has to be copied twice.
+    /// Receives no more frames than the program's buffer will probably hold: what is beyond has to
+    /// be copied twice.
     #[inline]
     fn receive_into(&mut self, placement: &mut DirectReceive<'_>) -> usize {
         let mut frames = 0;
@@ -332,8 +332,8 @@ impl Shard {
             && self.waiting.seats.driver().is_none()
     }
 
-    /// How long a program takes to read what came last, about. More would only wait behind it,
-    /// and be in no cache any more when its turn comes.
+    /// How long a program takes to read what came last, about. More frames would only wait behind
+    /// it, and be in no cache any more when their turn comes.
     fn reading_ns(&self) -> u64 {
         self.unread as u64 / READ_BYTES_PER_NS
     }

@@ -170,7 +170,7 @@ impl Resters {
         bells.try_into().map(Resters).ok()
     }
 
-    /// For another process.
+    /// Copies the bells' descriptors for another process.
     pub(crate) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
         let copies = self.0.iter().map(|bell| Ok(bell.try_clone()?.into_fd()));
         copies.collect()

@@ -90,7 +90,7 @@ impl Forwarder {
         })
     }
 
-    /// How it is now.
+    /// Asks the forwarder for its present report.
     pub(super) fn ask(&self) -> Report {
         self.shared.ask()
     }

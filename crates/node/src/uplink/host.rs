@@ -38,7 +38,8 @@ pub struct UplinkHost {
 }
 
 impl UplinkHost {
-    /// For [`Engine::start`](crate::engine::Engine::start): forwards what `config` says.
+    /// Makes a host that forwards what `config` says, for
+    /// [`Engine::start`](crate::engine::Engine::start).
     ///
     /// # Errors
     ///

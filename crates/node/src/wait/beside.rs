@@ -95,7 +95,7 @@ pub struct Glance<'a> {
 }
 
 impl<'a> Glance<'a> {
-    /// At these.
+    /// A glance at these descriptors.
     pub fn new(beside: &'a [Beside<'a>]) -> Glance<'a> {
         Glance { beside, at: None }
     }
@@ -213,7 +213,7 @@ impl Ears {
 }
 
 impl ShardHandle {
-    /// How a thread rests that has no seat.
+    /// The way in which a thread rests that has no seat.
     pub(super) fn rest_without_seat(beside: &[Beside<'_>]) -> Rest {
         if beside.is_empty() {
             Rest::Parked

@@ -43,7 +43,7 @@ impl Default for SpinBudget {
 }
 
 impl SpinBudget {
-    /// As optimistic as the machine allows.
+    /// A budget that is as optimistic as the machine allows.
     pub fn new() -> Self {
         let ns = if single_processor() { 0 } else { LONGEST_NS };
         Self {

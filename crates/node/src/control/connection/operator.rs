@@ -9,7 +9,7 @@ use crate::control::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 impl Connection {
-    /// How the node is.
+    /// Asks for the node's status.
     ///
     /// # Errors
     ///

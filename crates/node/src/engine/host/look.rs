@@ -23,7 +23,7 @@ fn look(shard: &ShardHandle) -> Option<Guard<'_>> {
     shard.lease.lock_until(until.0).ok().flatten()
 }
 
-/// How the stacks are together; `None` if one cannot be looked at now.
+/// The status of all stacks together; `None` if one cannot be looked at now.
 pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
     let mut together = StackStatus::default();
     for (index, handle) in shards.iter() {

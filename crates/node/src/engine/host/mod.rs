@@ -97,7 +97,7 @@ struct Process {
 }
 
 impl StackHost {
-    /// For [`super::Engine::start`].
+    /// Makes the host of a node, for [`super::Engine::start`].
     ///
     /// # Errors
     ///

@@ -74,7 +74,7 @@ impl Relay {
         })
     }
 
-    /// From the program to its peer.
+    /// Carries bytes from the program to its peer.
     fn carry_out(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
         let socket = self.end.socket();
         if self.is_sent {
@@ -120,7 +120,7 @@ impl Relay {
         }
     }
 
-    /// From its peer to the program.
+    /// Carries bytes from the peer to the program.
     fn carry_in(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
         if self.is_delivered {
             return Ok(Course::Waits);

@@ -34,7 +34,7 @@ pub(in crate::engine::host) struct Caller {
 }
 
 impl Forward {
-    /// To a listener, with the table that its program has made.
+    /// Forwarding to a listener, with the table that its program has made.
     ///
     /// # Errors
     ///
@@ -66,7 +66,8 @@ impl Forward {
         forward.socket().map(|_| forward)
     }
 
-    /// This way, also for the programs that had the listener before: any of them may accept.
+    /// Forwarding in this way, also for the programs that had the listener before: any of them may
+    /// accept.
     pub(super) fn and_before(&self, former: &Forward) -> Forward {
         let mut callers = self.callers.clone();
         for table in &former.callers {

@@ -28,7 +28,7 @@ pub(in crate::engine::host) struct Messenger {
 }
 
 impl Messenger {
-    /// Of two connected Unix sockets, of which the first has the owner.
+    /// Makes a messenger of two connected Unix sockets, of which the first has the owner.
     pub(in crate::engine::host) fn new([owned, other]: [OwnedFd; 2]) -> Messenger {
         Messenger { owned, other }
     }
@@ -103,7 +103,7 @@ impl Carrier {
         self.close_idle_poll()
     }
 
-    /// When to look next whose connections are closed.
+    /// When to look next which connections are closed.
     pub(super) fn next_sweep(&self) -> Option<Instant> {
         self.next_sweep
     }

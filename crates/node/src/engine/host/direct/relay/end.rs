@@ -40,7 +40,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// From the program to its peer.
+    /// Carries bytes from the program to its peer.
     pub(super) fn carry_out(&mut self, end: &End<'_>, thread: ThreadNumber, buffer: &mut [u8]) -> Course {
         let socket = self.socket.socket();
         if self.is_sent {
@@ -84,7 +84,7 @@ impl Relay {
         }
     }
 
-    /// From its peer to the program.
+    /// Carries bytes from the peer to the program.
     pub(super) fn carry_in(&mut self, end: &End<'_>, thread: ThreadNumber, buffer: &mut [u8]) -> Course {
         if self.is_delivered {
             return Course::Waits;
