@@ -165,7 +165,7 @@ pub(crate) fn leave_behind(left: impl Any) {
     }
 }
 
-/// Before this thread makes such a child. `false`: it cannot lend its memory.
+/// Lends this thread's memory, before it makes such a child. Returns `false` if it cannot.
 pub(crate) extern "C" fn lend() -> bool {
     if !inside::has_storage() {
         return true;

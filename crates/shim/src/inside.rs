@@ -19,7 +19,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// From now on a child borrows this thread's memory. How the thread was before.
+/// Lets a child borrow this thread's memory from now on. Returns how the thread was before.
 pub(crate) fn lend() -> u32 {
     // The child is in no call, even if its parent has been made in one.
     DEPTH.replace(LENT)
@@ -103,8 +103,8 @@ pub(crate) fn is_inside() -> bool {
     !has_storage() || has_entered()
 }
 
-/// Not to be inlined: the compiler would have the storage's address looked for before it is known that
-/// there is any.
+/// Whether the thread has entered. Not to be inlined: the compiler would look for the storage's
+/// address before it is known that there is any.
 #[inline(never)]
 fn has_entered() -> bool {
     DEPTH.with(Cell::get) > 0

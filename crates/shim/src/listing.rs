@@ -221,7 +221,7 @@ fn line(number: usize, socket: &SocketStatus, is_ipv6: bool) -> String {
     }
 }
 
-/// In hundredths of a second, the unit of such files.
+/// A time in hundredths of a second, the unit of such files.
 fn ticks(span: Duration) -> u128 {
     span.as_millis() / 10
 }

@@ -396,7 +396,7 @@ const FEWEST: u64 = 100;
 /// would find none left for itself.
 const ROOM: u64 = 80;
 
-/// From where on the library has its descriptors: above those that programs count on, and so
+/// The lowest number of the library's descriptors. It is above those that programs count on, and so
 /// low that the kernel's tables stay small.
 pub(crate) fn lowest() -> i32 {
     const USUAL: u64 = 2000;

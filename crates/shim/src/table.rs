@@ -133,7 +133,7 @@ pub(crate) fn put(number: c_int, file: Arc<File>) {
     KINDS[index].store(kind::FILE, Release);
 }
 
-/// From now on the number is the kernel's alone. Gives the file that it was, and whether it
+/// Makes a number the kernel's alone, from now on. Returns the file that it was, and whether that
 /// has no number any more.
 pub(crate) fn take(number: c_int) -> Option<(Arc<File>, bool)> {
     let index = index(number)?;

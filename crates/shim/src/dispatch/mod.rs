@@ -159,7 +159,7 @@ fn is_concerned(image: &Image) -> bool {
     is_below && !image.is_go
 }
 
-/// Where the kernel has put something.
+/// The address at which the kernel has loaded something.
 fn loaded_at(what: c_ulong) -> usize {
     // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { libc::getauxval(what) as usize }

@@ -114,7 +114,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// How much of it is left.
+    /// How much of the socket's time is left.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Patience {
     }
 }
 
-/// Until the kernel has a connection for a listener, or no time is left.
+/// Waits until the kernel has a connection for a listener, or no time is left.
 #[cold]
 fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
     let mut state = libc::pollfd {

@@ -137,7 +137,7 @@ fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: siz
     }
 }
 
-/// As many bytes as were sent, and what ended that.
+/// Sends bytes of a file. Returns how many were sent, and what ended that.
 fn send_from(
     stream: &Stream,
     from: c_int,
@@ -351,7 +351,7 @@ fn check_access(number: c_int, access: OFlags) -> Outcome<()> {
     if has { Ok(()) } else { Err(Errno::BADF) }
 }
 
-/// From a pipe into a connection: what is taken out of the pipe has found room before.
+/// Moves bytes from a pipe into a connection. What is taken out of the pipe has found room before.
 fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(from);
     let state = await_state(from, libc::POLLIN, at_once)?;
@@ -412,7 +412,8 @@ fn send_to_pipe(stream: &Stream, to: c_int, place: Option<&mut off_t>, count: si
     }
 }
 
-/// From a connection into a pipe: what the pipe has no room for stays in the connection.
+/// Moves bytes from a connection into a pipe. What the pipe has no room for stays in the
+/// connection.
 fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(to);
     match await_state(to, libc::POLLOUT, at_once)? {

@@ -274,7 +274,7 @@ unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
     Ok(unsafe { &*value })
 }
 
-/// Where a program wants something.
+/// A place that a program wants something written to.
 ///
 /// # Safety
 ///
@@ -304,8 +304,8 @@ unsafe fn parts<'a>(parts: *const iovec, count: size_t) -> Outcome<&'a [iovec]> 
     }
 }
 
-/// How many parts a message has. As the kernel, which says something else of too many of them
-/// than `writev` does.
+/// The number of parts of a message. As with the kernel, too many of them give another error than
+/// in `writev`.
 fn parts_of(message: &libc::msghdr) -> Outcome<size_t> {
     match message.msg_iovlen <= libc::UIO_MAXIOV as size_t {
         true => Ok(message.msg_iovlen),

@@ -7,7 +7,8 @@ use libc::pid_t;
 use crate::next::{self, Start};
 use crate::{borrower, process, start};
 
-/// For the child of a child of a child: `vfork(2)` with a memory of its own, as the standard allows.
+/// Makes the child of a child of a child: `vfork(2)` with a memory of its own, as the standard
+/// allows.
 unsafe extern "C" fn fork() -> pid_t {
     // SAFETY: `fork` takes no pointer. The child gets a memory of its own.
     unsafe { libc::fork() }

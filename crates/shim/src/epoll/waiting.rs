@@ -224,7 +224,7 @@ impl Epoll {
         Some(names)
     }
 
-    /// By what the kernel knows it, whose number was given.
+    /// The number by which the kernel knows the instance whose number was given.
     fn present_number(&self, number: c_int) -> c_int {
         self.kept.get().map_or(number, AsRawFd::as_raw_fd)
     }

@@ -206,7 +206,7 @@ impl UnconnectedSocket {
         self.history.other_meanings()
     }
 
-    /// From which ports it may leave, if the program has said so.
+    /// The ports from which it may leave, if the program has said so.
     fn ports(&self) -> Option<Ports> {
         let options = self.history.meanings();
         options.into_iter().find_map(|option| match option {
@@ -216,7 +216,7 @@ impl UnconnectedSocket {
         })
     }
 
-    /// Where the kernel has bound the socket, if it is bound.
+    /// The address to which the kernel has bound the socket, if it is bound.
     pub(super) fn local(&self, number: c_int) -> Option<SocketAddr> {
         if !self.bound.load(Relaxed) {
             return None;

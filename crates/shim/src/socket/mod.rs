@@ -64,7 +64,7 @@ impl Place {
         copied.map(Place).map_err(|errno| Errno(errno.raw_os_error()))
     }
 
-    /// From now on the number is the connection's.
+    /// Makes the number the connection's, from now on.
     pub(crate) fn fill(mut self, mut stream: Stream, close_on_exec: bool) -> Outcome<c_int> {
         let Some(descriptor) = stream.lend() else {
             return Err(Errno::BADF);
