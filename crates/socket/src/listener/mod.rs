@@ -246,7 +246,7 @@ impl TcpListener {
         &self.listener.description
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     ///
     /// # Errors
     ///

@@ -43,7 +43,8 @@ impl Event {
         self.readiness.read_closed
     }
 
-    /// Nothing can be sent any more, in both directions: it hangs up (EPOLLHUP).
+    /// Nothing can be sent any more, and the peer sends no more: the connection hangs up
+    /// (EPOLLHUP).
     pub fn is_write_closed(&self) -> bool {
         self.readiness.hang_up
     }
@@ -85,7 +86,7 @@ impl Events {
         }
     }
 
-    /// For how many there is room.
+    /// The number of events for which there is room.
     pub fn capacity(&self) -> usize {
         self.capacity
     }

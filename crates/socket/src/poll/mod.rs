@@ -98,7 +98,7 @@ impl Poll {
         })
     }
 
-    /// Where to register sockets.
+    /// The registry of the poll's sockets.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }

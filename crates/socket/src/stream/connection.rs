@@ -198,7 +198,7 @@ impl Connection {
         })
     }
 
-    /// How to send or receive so many bytes; `plain` if there is nothing special about it.
+    /// The way to send or receive so many bytes; `plain` if there is nothing special about it.
     #[inline]
     fn way(&self, direction: Direction, plain: bool, len: usize) -> io::Result<Way<'_>> {
         let node = self.node.handle()?;

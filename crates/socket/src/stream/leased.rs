@@ -197,7 +197,7 @@ impl Connection {
         })
     }
 
-    /// As many whole segments as make one super-frame.
+    /// The bytes of as many whole segments as make one super-frame.
     pub(super) fn piece(&self, shard: &Shard) -> usize {
         let segment = shard
             .stack

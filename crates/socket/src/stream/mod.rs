@@ -363,7 +363,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// How long writing waits at most, as [`TcpStream::set_read_timeout`].
+    /// Sets how long writing waits at most; `None` means as long as it takes. A call whose time is
+    /// over fails with `WouldBlock`.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl Present {
         self.has_room || self.is_write_shut || self.is_closed || self.has_error
     }
 
-    /// In the terms of `poll(2)`.
+    /// The readiness in the terms of `poll(2)`.
     pub(crate) fn readiness(&self, low: u64) -> Readiness {
         let is_read_closed = self.is_read_closed || self.is_read_shut;
         Readiness {

@@ -32,7 +32,7 @@ impl DirectConnection {
         }
     }
 
-    /// Up to which position a call receives, and whether the byte before that is left out.
+    /// The position up to which a call receives, and whether the byte before that is left out.
     pub(super) fn mark(&self, call: &DirectCall<'_>) -> Mark {
         let urgent = call.end.urgent();
         if urgent == 0 {
