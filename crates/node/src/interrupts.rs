@@ -1,4 +1,4 @@
-//! Signals that a thread has to see to before it waits on.
+//! Signals that a thread has to handle before it waits on.
 //!
 //! A program's handlers run wherever its threads are, and most know nothing of a node. But a
 //! library that stands in for the kernel owes its programs that a signal ends a call that waits, as

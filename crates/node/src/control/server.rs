@@ -51,7 +51,7 @@ pub(super) enum Source {
     Process(u64),
     /// A process that keeps the node.
     Keeper(u64),
-    /// What the host sees to.
+    /// An event of the host's.
     Host,
 }
 
@@ -308,7 +308,7 @@ impl Server {
         }
     }
 
-    /// Sees to clients that have come to the door. A client that cannot be let in finds its socket
+    /// Serves clients that have come to the door. A client that cannot be let in finds its socket
     /// closed.
     fn meet_at_door(&mut self) {
         for _ in 0..TURN {
@@ -329,7 +329,7 @@ impl Server {
         }
     }
 
-    /// Sees to clients that have come by what keeps the node, or finds that no process has that any
+    /// Serves clients that have come by what keeps the node, or finds that no process has that any
     /// more.
     fn meet_keeper(&mut self, id: u64) {
         for _ in 0..TURN {

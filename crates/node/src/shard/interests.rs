@@ -216,7 +216,7 @@ impl Interests {
         Some(index)
     }
 
-    /// Takes the entry out. Its poll's lists are the poll's affair.
+    /// Takes the entry out of its key's list. The poll takes it out of its own lists.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(entry) = self.entries.get(index) else {
             return;
