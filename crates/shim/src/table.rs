@@ -43,8 +43,8 @@ static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 pub(crate) struct Used(ManuallyDrop<toehold_shm::Used<'static, File>>);
 
 impl Drop for Used {
-    /// Lets go of the file. This may be the last use of it, and what its end does is the library's
-    /// affair.
+    /// Lets go of the file. This may be the last use of it, and the library does what its end
+    /// needs.
     #[inline]
     fn drop(&mut self) {
         let _inside = Inside::enter();

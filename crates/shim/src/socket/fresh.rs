@@ -201,7 +201,7 @@ impl UnconnectedSocket {
         asked == Some(true)
     }
 
-    /// The last that is not the stack's affair.
+    /// The latest of each option that is not the stack's.
     pub(super) fn other_options(&self) -> Vec<Meaning> {
         self.history.other_meanings()
     }

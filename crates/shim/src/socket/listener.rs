@@ -25,7 +25,7 @@ pub(crate) struct Listener {
     /// What was set of it, by any process, and what connections have of that.
     history: History,
     legacy: Legacy,
-    /// What connections have from it that is no affair of the stack's.
+    /// The settings that connections have from the listener and that are not the stack's.
     others: Mutex<(u64, Vec<Meaning>)>,
     pub(crate) mode: Mode,
     /// Whether another process was sent the kernel's listener.

@@ -119,7 +119,7 @@ impl Stream {
     }
 
     /// Whether the kernel's socket is still to have what was set, for the first process that finds that the engine
-    /// carries the bytes. What is set of it after that is the kernel's affair.
+    /// carries the bytes. The kernel keeps what is set of it after that.
     pub(crate) fn is_to_be_prepared(&self) -> bool {
         let description = self.inner.description();
         let is_first = description.marks() & marks::PREPARED == 0;
@@ -438,7 +438,7 @@ impl Stream {
         controls
     }
 
-    /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.
+    /// Sends; see `sendmsg(2)` for the flags. The caller sends SIGPIPE.
     #[inline]
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
         if flags & libc::MSG_FASTOPEN != 0 || self.deferred.load(Relaxed) {

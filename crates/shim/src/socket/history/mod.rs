@@ -234,7 +234,7 @@ impl History {
         meanings.collect()
     }
 
-    /// What of that is not the stack's affair.
+    /// The settings among those that are not the stack's.
     pub(super) fn other_meanings(&self) -> Vec<Meaning> {
         let mut meanings = self.meanings();
         meanings.retain(|meaning| !matches!(meaning, Meaning::Stack(_)));
