@@ -59,7 +59,7 @@ impl Listener {
         u32::try_from(pending).unwrap_or(u32::MAX)
     }
 
-    /// How peers know the listener, if the engine sees to connections that come over TCP: then no
+    /// How peers know the listener, if the engine accepts connections that come over TCP. Then no
     /// call on the listener takes the lease.
     pub(super) fn leaseless(&self) -> Option<direct::ListenerId> {
         let shards = self.node.shards().ok()?;

@@ -22,34 +22,34 @@ impl Event {
         self.token
     }
 
-    /// There are data, the end of the stream, an error to read, or a connection to accept.
+    /// Whether there are data, the end of the stream, an error to read, or a connection to accept.
     pub fn is_readable(&self) -> bool {
         self.readiness.readable
     }
 
-    /// There is room, or writing fails at once.
+    /// Whether there is room, or writing fails at once.
     pub fn is_writable(&self) -> bool {
         self.readiness.writable
     }
 
-    /// There are urgent data.
+    /// Whether there are urgent data.
     pub fn is_priority(&self) -> bool {
         self.readiness.urgent
     }
 
-    /// The peer sends no more. Told if [`Interest::READ_CLOSED`](super::Interest::READ_CLOSED)
-    /// was asked for.
+    /// Whether the peer sends no more. Told if
+    /// [`Interest::READ_CLOSED`](super::Interest::READ_CLOSED) was asked for.
     pub fn is_read_closed(&self) -> bool {
         self.readiness.read_closed
     }
 
-    /// Nothing can be sent any more, and the peer sends no more: the connection hangs up
+    /// Whether nothing can be sent any more, and the peer sends no more: the connection hangs up
     /// (EPOLLHUP).
     pub fn is_write_closed(&self) -> bool {
         self.readiness.hang_up
     }
 
-    /// An error is pending: [`TcpStream::take_error`](crate::TcpStream::take_error).
+    /// Whether an error is pending: [`TcpStream::take_error`](crate::TcpStream::take_error).
     pub fn is_error(&self) -> bool {
         self.readiness.error
     }

@@ -150,7 +150,7 @@ impl Connection {
         self.send_leased(&mut shard, bytes, SendFlags::default(), waits)
     }
 
-    /// Takes what is on a lane. What is `due` then, the caller has to see to.
+    /// Takes what is on a lane. The caller has to serve what is `due` then.
     fn take(
         &self,
         node: &ShardHandle,
@@ -167,7 +167,7 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Waits until there is something on a lane, which the engine's driver sees to. Returns `false`
+    /// Waits until there is something on a lane, which the engine's driver serves. Returns `false`
     /// if the time has come.
     fn wait_on_lane(
         &self,
@@ -181,7 +181,7 @@ impl Connection {
     }
 
     /// Receives along the channel what is there. What is not is waited for on the lane if
-    /// the engine's driver sees to it, and with the lease otherwise.
+    /// the engine's driver serves it, and with the lease otherwise.
     pub(super) fn receive_along(
         &self,
         channel: u32,
