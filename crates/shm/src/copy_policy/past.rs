@@ -23,7 +23,8 @@ pub fn copy_past_caches(from: &[u8], to: &mut [u8]) {
 ///
 /// # Safety
 ///
-/// As for [`copy_racing`].
+/// `from` must be readable and `to` writable for `len` bytes. They must not overlap, and no Rust
+/// reference may exist through which `from` is written.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
     let head = to.align_offset(64).min(len);
@@ -49,7 +50,8 @@ pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As for [`copy_racing`].
+/// `from` must be readable and `to` writable for `len` bytes. They must not overlap, and no Rust
+/// reference may exist through which `from` is written.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller guarantees what `copy_racing` requires, during the call.

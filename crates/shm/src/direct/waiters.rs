@@ -79,8 +79,7 @@ impl Waiters {
         }
     }
 
-    /// These waiters, with what rings one of them that sleeps on a descriptor when a process of
-    /// the node rings it.
+    /// Sets what rings a waiter that sleeps on a descriptor when a process of the node rings it.
     pub fn with_local_ring(mut self, ring: impl Fn(WaiterNumber) + Send + Sync + 'static) -> Waiters {
         self.local_ring = LocalRing::new(ring);
         self

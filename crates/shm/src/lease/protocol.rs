@@ -416,9 +416,10 @@ impl<F: Futex> Side<'_, F> {
 pub(super) enum Right {
     /// The lease if it is free.
     Newcomer,
-    /// Also a lease that was handed over: this thread did that, and no other thread came.
+    /// A free lease, or one that was handed over. This thread handed it over, and no other thread
+    /// came.
     Giver,
-    /// Also a lease that was handed over: this thread has slept for it.
+    /// A free lease, or one that was handed over. This thread has slept for it.
     Sleeper,
 }
 
