@@ -112,8 +112,8 @@ impl PeerDescriptors {
         list.next().is_none().then_some(descriptors)
     }
 
-    /// These, if they are what is expected: this node's payload memory for the peer, and the
-    /// peer's for this node. What came alone is what is expected alone.
+    /// Returns the descriptors if they are what is expected: this node's payload memory for the
+    /// peer, and the peer's for this node. What came alone is what is expected alone.
     pub(super) fn expected(mut self, shares: bool, gives: bool) -> Option<PeerDescriptors> {
         if gives && !shares && self.payload.is_none() {
             std::mem::swap(&mut self.own_payload, &mut self.payload);

@@ -91,7 +91,8 @@ impl Events {
         epoll::add(&self.epoll, descriptor, EventData::new_u64(source.token()), flags)
     }
 
-    /// Also tells when a peer has said something, or does not any more.
+    /// Listens to a peer, so that an event also tells when it has said something, or does not any
+    /// more.
     pub(super) fn listen_to_peer(
         &self,
         control: BorrowedFd<'_>,

@@ -25,7 +25,7 @@ const KIND_REFUSAL: u16 = 3;
 const FLAG_PAYLOAD: u16 = 1;
 /// The sender leads to others that are no members.
 const FLAG_GATEWAY: u16 = 2;
-/// They are behind a bridge.
+/// The others to which the sender leads are behind a bridge.
 const FLAG_BRIDGE_PORT: u16 = 4;
 /// The sender has direct connections, and sends and takes messages about them after the welcome.
 const FLAG_DIRECT: u16 = 8;

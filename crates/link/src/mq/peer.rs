@@ -34,7 +34,7 @@ pub(super) struct Polled {
     pub(super) frames: usize,
     /// Why the peer has to be cut off.
     pub(super) offence: Option<Offence>,
-    /// It hung up, and all its frames are taken.
+    /// The peer hung up, and all its frames are taken.
     pub(super) is_over: bool,
     /// Frames of these that were not taken, and what the last of them claimed.
     pub(super) refused: Option<(usize, Claim)>,

@@ -82,7 +82,7 @@ fn max_packet(ring_capacity: usize) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Gateway {
-    /// It speaks for itself alone.
+    /// The node speaks for itself alone.
     None = 0,
     /// To any others. What is beyond it does not reach what is beyond another gateway, so that
     /// no frame goes round.

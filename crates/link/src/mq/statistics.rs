@@ -118,7 +118,7 @@ pub enum PeerState {
     },
     /// A handshake is under way.
     Dialling,
-    /// It is not connected, and will be dialled again or dial itself.
+    /// The peer is not connected, and will be dialled again or dial itself.
     Away {
         /// Why the last handshake failed, if it did.
         refusal: Option<Refusal>,
@@ -128,22 +128,22 @@ pub enum PeerState {
 /// Why the last peer was cut off, for diagnosis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// It hung up.
+    /// The peer hung up.
     #[error("{0} hung up")]
     HungUp(NodeName),
     /// This node had no memory to keep it.
     #[error("there was no memory for {0}")]
     Disconnected(NodeName),
-    /// A new incarnation took its place.
+    /// A new incarnation took the peer's place.
     #[error("{0} was restarted")]
     Replaced(NodeName),
-    /// Its ring's indices or lengths were wrong.
+    /// The indices or lengths of the peer's ring were wrong.
     #[error("{0} broke the rules of the ring: {1}")]
     Ring(NodeName, toehold_shm::ring::Corrupt),
-    /// A record in its ring was wrong.
+    /// A record in the peer's ring was wrong.
     #[error("{0} wrote a bad record: {1}")]
     Record(NodeName, BadRecord),
-    /// It changed the memory that it had handed over, after that was checked.
+    /// The peer changed the memory that it had handed over, after that was checked.
     #[error("{0} changed the memory that it had handed over")]
     Memory(NodeName),
 }

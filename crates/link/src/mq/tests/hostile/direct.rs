@@ -250,7 +250,7 @@ fn endless_requests_for_banks_are_refused() {
     assert_refused(nodes, &liar, "banks");
 }
 
-/// It says what an older node says, and hears no more than an older node does.
+/// A peer says what an older node says, and hears no more than an older node does.
 #[test]
 fn peer_without_direct_connections_hears_nothing_after_the_welcome() {
     let fabric = Fabric::new();
