@@ -403,7 +403,7 @@ pub enum Shutdown {
     Read,
     /// Sending.
     Write,
-    /// Both.
+    /// Receiving and sending.
     Both,
 }
 
