@@ -82,7 +82,7 @@ pub enum Outcome {
         /// The counts of the accepting side, or the results of a process without another side.
         server: Box<Side>,
     },
-    /// It failed.
+    /// The measurement failed.
     Failed {
         /// The reason for the failure.
         reason: String,
