@@ -1,6 +1,6 @@
 //! Listeners.
 //!
-//! `accept` has what concerns accepting connections.
+//! Accepting connections is in `accept`.
 
 mod accept;
 
@@ -20,11 +20,10 @@ use crate::error::{from_holder, from_socket, invalid};
 use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
 
-/// Connections that wait to be accepted unless said otherwise, as many as
-/// std's listeners have on Linux.
+/// Default limit of connections that wait to be accepted, that of std's listeners on Linux.
 const BACKLOG: u32 = 4096;
 
-/// A socket that others connect to.
+/// A TCP socket that accepts connections.
 ///
 /// The methods that `std::net::TcpListener` has too mean the same here.
 /// Dropping the last handle closes it; connections that wait are reset.
@@ -34,9 +33,9 @@ pub struct TcpListener {
 
 pub(crate) struct Listener {
     node: Arc<Shared>,
-    /// By shard.
+    /// The listener's id in each shard.
     ids: Vec<ListenerId>,
-    /// Taken when it is dropped, and not before.
+    /// The holder; taken when the listener is dropped, and not before.
     holder: Option<Holder>,
     /// Whether calls wait, for all processes that have the listener.
     description: Description,
@@ -45,7 +44,7 @@ pub(crate) struct Listener {
     /// The shard of the threads that wait for it is known.
     settled: AtomicBool,
     spin: SpinBudget,
-    /// How peers know it.
+    /// The id by which peers know the listener.
     published: PublishedAs,
 }
 
@@ -54,7 +53,7 @@ impl Listener {
         &self.node
     }
 
-    /// What the listener is in each shard of its node.
+    /// The listener's id in each shard of its node.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u8, Event)> {
         (0..).zip(self.ids.iter().map(|id| Event::Listener(*id)))
     }
@@ -278,7 +277,7 @@ impl TcpListener {
         self.accept_or_wait(false)
     }
 
-    /// The connections that come, one after the other, for ever.
+    /// Iterates over the connections that come, without end.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -294,7 +293,7 @@ impl TcpListener {
         })
     }
 
-    /// Whether [`TcpListener::accept`] fails with `WouldBlock` instead of waiting.
+    /// Sets whether [`TcpListener::accept`] fails with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///
@@ -304,7 +303,7 @@ impl TcpListener {
         Ok(())
     }
 
-    /// What the listener is ready for, as far as what has arrived was looked at.
+    /// The readiness of the listener, as far as what has arrived was looked at.
     ///
     /// # Errors
     ///
@@ -342,7 +341,7 @@ impl TcpListener {
         Ok(waiting)
     }
 
-    /// Changes how many connections may wait, as a second `listen(2)` does.
+    /// Changes the limit of waiting connections, as a second `listen(2)` does.
     ///
     /// # Errors
     ///
@@ -365,7 +364,8 @@ impl TcpListener {
         Ok(())
     }
 
-    /// A listener has no errors of its own; std's has not either.
+    /// Takes the pending error: always `None`, for a listener has no errors of its own. std's has
+    /// none either.
     ///
     /// # Errors
     ///
@@ -374,7 +374,7 @@ impl TcpListener {
         Ok(None)
     }
 
-    /// Whether this process has waited for the listener, or is as one that has: see
+    /// Whether this process has waited for the listener, or counts as one that has: see
     /// [`TcpListener::attend`].
     #[inline]
     pub fn is_attended(&self) -> bool {
@@ -413,7 +413,7 @@ impl TcpListener {
         Arc::clone(&self.listener)
     }
 
-    /// Does something in every shard.
+    /// Calls `act` in every shard.
     fn with(
         &self,
         mut call: impl FnMut(u8, &mut Shard, ListenerId) -> Result<(), SocketError>,

@@ -21,7 +21,7 @@ use self::shared::Place;
 pub(crate) use self::shared::{Identified, OnShard, Shared};
 use crate::error::gone;
 
-/// A node of a fabric. A handle: clones stand for the same node.
+/// A node of a fabric. This is a handle: its clones are handles of the same node.
 ///
 /// Listeners and streams are made on a node, and keep it. When the last handle of any kind goes,
 /// what was written and closed is still delivered, for [`NodeConfig::drain`] at most. What is left
@@ -60,7 +60,7 @@ pub struct Node {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a node's stacks hold at the moment.
+/// What a node's stacks hold at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackInfo {
     /// Connections in context memory, half-open and closing ones included.
@@ -69,9 +69,9 @@ pub struct StackInfo {
     pub payload_blocks_used: u32,
     /// Bytes of context memory that an idle connection takes.
     pub context_bytes_per_connection: usize,
-    /// What the link can do.
+    /// The capabilities of the link.
     pub link: Capabilities,
-    /// Independent stacks in the node, of which these are the sums.
+    /// Independent stacks in the node, of which the other fields are the sums.
     pub shards: u8,
 }
 
@@ -88,8 +88,8 @@ impl Node {
         LocalNode::join(config).map(Node::local)
     }
 
-    /// Makes a node on a link. Its hardware address is the link's; what the
-    /// configuration says about the fabric does not count.
+    /// Makes a node on a link. Its hardware address is the link's; the configuration of the fabric
+    /// does not count.
     ///
     /// # Errors
     ///
@@ -98,8 +98,7 @@ impl Node {
         LocalNode::with_link(config, link).map(Node::local)
     }
 
-    /// Two nodes of one process with a cable between them: for tests. Fabrics do
-    /// not count.
+    /// Makes two nodes of one process with a cable between them, for tests. Fabrics do not count.
     ///
     /// # Errors
     ///
@@ -240,7 +239,7 @@ impl Node {
         }
     }
 
-    /// What the stack has counted since the node was made.
+    /// The stack's counters since the node was made.
     ///
     /// # Errors
     ///
@@ -256,7 +255,7 @@ impl Node {
         })
     }
 
-    /// What the stack holds now.
+    /// What the stacks hold now.
     ///
     /// # Errors
     ///

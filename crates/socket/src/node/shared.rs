@@ -1,5 +1,5 @@
-//! What all handles of a node and all its sockets share: the way to its shards, and how
-//! something is made and unmade in them.
+//! What all handles of a node and all its sockets share: the way to its shards, and how they make
+//! and unmake something in them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,22 +25,22 @@ const CLOSING: Duration = Duration::from_millis(200);
 /// What all handles of a node share.
 pub(crate) struct Shared {
     pub(super) place: Place,
-    /// Of calls that concern no socket.
+    /// The spin budget of calls that concern no socket.
     pub(super) spin: SpinBudget,
 }
 
 /// What a descriptor stands for, and its holder.
 pub(crate) enum Identified {
     Direct(Holder, DirectEnd),
-    /// By shard.
+    /// Something in shards, with its id in each.
     InShards(Holder, Vec<(u8, Event)>),
 }
 
-/// Where the node's engine is.
+/// The process of the node's engine.
 pub(super) enum Place {
-    /// In this process.
+    /// This process.
     Here(LocalNode),
-    /// In another one.
+    /// Another process.
     Elsewhere(AttachedNode),
 }
 
@@ -68,8 +68,8 @@ impl Shared {
         }
     }
 
-    /// Does something with the node's memory. Other programs of the node can write nonsense there, and
-    /// the stack panics at what cannot be. Then this process leaves that life of the node, and the
+    /// Calls `act`, which uses the node's memory. Other programs of the node can write nonsense
+    /// there, and the stack panics at it. Then this process leaves that life of the node, and the
     /// engine begins another one.
     ///
     /// # Errors
@@ -108,8 +108,8 @@ impl Shared {
         self.shards_in_use().map_or(0, |shards| shards.get(0).process())
     }
 
-    /// Makes a connection in a shard, and what keeps it open. An error of `make` is the
-    /// error.
+    /// Makes a connection in a shard, with the holder that keeps it open. Returns the error of
+    /// `make`.
     pub(crate) fn make<T>(
         &self,
         shard: u8,
@@ -247,8 +247,8 @@ impl Shared {
         })
     }
 
-    /// Lets go of what was made so, by shard: a port is free when it is closed in the
-    /// first one, which is the last.
+    /// Lets go of something in every shard. The port is free when it is closed in the first shard,
+    /// which comes last.
     pub(crate) fn unmake_everywhere(&self, holder: Holder, sources: &[Event]) -> io::Result<()> {
         self.contain(|| {
             let Some(shards) = self.shards_in_use() else {
@@ -368,7 +368,7 @@ impl OnShard {
         self.node.enter(self.index)
     }
 
-    /// See [`Shared::block`].
+    /// Waits for an operation as [`Shared::block`] does.
     pub(crate) fn block<O: Operation>(
         &self,
         shard: &mut Guard<'_>,
@@ -385,7 +385,7 @@ impl OnShard {
         self.node.settle(self.index, shard);
     }
 
-    /// See [`Shared::unmake`].
+    /// Lets go of a connection as [`Shared::unmake`] does.
     pub(crate) fn unmake(
         &self,
         holder: Holder,

@@ -1,7 +1,7 @@
 //! Whether a thread waits with a poll.
 //!
 //! A program that registers a listener may wait for it past this crate: it calls libc's `epoll_ctl`
-//! and makes the system call `epoll_wait` itself. Then the engine has to see to the listener's
+//! and makes the system call `epoll_wait` itself. Then the engine has to forward the listener's
 //! connections.
 
 use std::io;
@@ -23,7 +23,7 @@ impl Audience {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener was registered.
+    /// Notes that a listener was registered.
     pub(super) fn is_for(&self, listener: &TcpListener) -> io::Result<()> {
         let mut before = self.before();
         if self.is_there.load(Relaxed) {
@@ -35,7 +35,7 @@ impl Audience {
         Ok(())
     }
 
-    /// A thread waits.
+    /// Notes that a thread waits.
     #[inline]
     pub(super) fn is_there(&self) -> io::Result<()> {
         if self.is_there.load(Relaxed) {

@@ -9,7 +9,7 @@ use toehold_stack::Readiness;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub usize);
 
-/// A socket is ready.
+/// A report that a socket is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     token: Token,
@@ -77,7 +77,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Room for this many.
+    /// Makes room for this many events.
     pub fn with_capacity(capacity: usize) -> Events {
         Events {
             list: Vec::with_capacity(capacity),
@@ -91,7 +91,7 @@ impl Events {
         self.capacity
     }
 
-    /// Whether the last call told of nothing: its time had passed.
+    /// Whether the last call reported nothing: its time had passed.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -103,7 +103,7 @@ impl Events {
         }
     }
 
-    /// Forgets them.
+    /// Forgets the events.
     pub fn clear(&mut self) {
         self.list.clear();
         self.several.clear();
@@ -113,7 +113,7 @@ impl Events {
         self.list.len()
     }
 
-    /// Takes in what is told of a source in a shard: once, however many shards it is in.
+    /// Adds what is told of a source in a shard, once, however many shards it is in.
     pub(super) fn push(&mut self, shard: u8, told: &Told) {
         let event = Event {
             token: Token(told.token as usize),
@@ -136,12 +136,13 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Takes in what is told of a source that is in no shard.
+    /// Adds what is told of a source that is in no shard.
     pub(super) fn push_direct(&mut self, token: Token, readiness: Readiness) {
         self.list.push(Event { token, readiness });
     }
 
-    /// What was told in a shard that is in others as well, and is not to be told again.
+    /// The sources that were told of in a shard, that are in others as well, and that are not to be
+    /// told of again.
     pub(super) fn spent(&self) -> impl Iterator<Item = (u8, u16)> + '_ {
         let once = self.several.iter().filter(|told| told.is_one_shot);
         once.map(|told| (told.shard, told.group.get()))

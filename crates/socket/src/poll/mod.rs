@@ -70,21 +70,21 @@ pub enum Waited {
     TimedOut,
 }
 
-/// What was found.
+/// What a look has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Sockets,
     Beside,
-    /// There are sockets of shards that it does not wait for.
+    /// Sockets of other shards were registered, for which the thread does not wait.
     Changed,
 }
 
 impl Poll {
-    /// A poll for sockets of one node.
+    /// Makes a poll for sockets of one node.
     ///
     /// # Errors
     ///
-    /// ENOBUFS if the node has as many as it may have.
+    /// ENOBUFS if the node has as many polls as it may have.
     pub fn new(node: &Node) -> io::Result<Poll> {
         let set = Set::open(Arc::clone(&node.shared))?;
         let next = set.home;
@@ -162,7 +162,7 @@ impl Poll {
         self.registry.set.node.leave_damaged();
     }
 
-    /// Whether there is something to tell. Nothing is taken: it is told afterwards.
+    /// Whether a socket is ready. The next call of [`Poll::poll`] still tells of it.
     ///
     /// # Errors
     ///

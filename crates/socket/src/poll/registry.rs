@@ -41,7 +41,7 @@ mod sealed {
     use toehold_node::Watched;
     use toehold_stack::Event;
 
-    /// What a source is.
+    /// The kinds of sources.
     #[allow(private_interfaces)]
     pub enum Kind {
         Stream(Arc<Connected>),
@@ -91,7 +91,7 @@ mod sealed {
             Identity { address, name }
         }
 
-        /// What it is in each shard in which it is something, until `each` fails.
+        /// Calls `each` with the source's id in every shard that has one, until that fails.
         pub(in crate::poll) fn names(
             &self,
             each: &mut dyn FnMut(u8, Watched) -> io::Result<()>,
@@ -113,7 +113,7 @@ mod sealed {
             }
         }
 
-        /// Tells whether the program still has it.
+        /// A function that tells whether the program still has the source.
         pub(in crate::poll) fn is_there(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
             fn check<T: Send + Sync + 'static>(weak: Weak<T>) -> Box<dyn Fn() -> bool + Send + Sync> {
                 Box::new(move || weak.strong_count() > 0)
@@ -317,7 +317,7 @@ impl Set {
         set.end(identity)
     }
 
-    /// Something will be waited for with the poll.
+    /// Notes that a thread will wait for the source with the poll.
     fn begin_watching(&self, kind: &Kind) -> io::Result<()> {
         match kind {
             Kind::Listener(listener) => self.audience.is_for(&TcpListener::from(Arc::clone(listener))),

@@ -1,5 +1,5 @@
-//! Calls that say for themselves how they are meant, as those of `recvmsg(2)` and `sendmsg(2)` do
-//! with their flags. Also what programs that know nothing of a node do with its descriptors.
+//! Calls with options of their own, as those of `recvmsg(2)` and `sendmsg(2)` have with their
+//! flags. Also calls for the descriptors of programs that know nothing of a node.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -185,7 +185,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// What `fill` says, with nothing sent; and if the node is gone.
+    /// The error of `fill`, with nothing sent; `NetworkDown` if the node is gone.
     pub fn send_in_place(
         &self,
         len: usize,
@@ -225,8 +225,8 @@ impl TcpStream {
         })
     }
 
-    /// Takes what the network said of an attempt to connect that it ended. Returns `None` if it
-    /// said nothing, or that was taken before.
+    /// Takes the network's report about an attempt to connect that it ended. Returns `None` if
+    /// there is none, or it was taken before.
     ///
     /// # Errors
     ///
@@ -238,8 +238,7 @@ impl TcpStream {
         }
     }
 
-    /// Ends the connection, of which the peer sees a reset, and with it all calls that wait for it, in all
-    /// processes that have it.
+    /// Resets the connection. All calls that wait for it end, in all processes that have it.
     ///
     /// # Errors
     ///
@@ -314,7 +313,7 @@ impl Connection {
         buffers: &mut [IoSliceMut<'_>],
         options: ReceiveOptions,
     ) -> io::Result<usize> {
-        /// More than any receive queue holds.
+        /// More bytes than any receive queue holds.
         const MOST: usize = 64 << 20;
         let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut all = vec![0; bytes.saturating_add(room).min(MOST)];
@@ -348,7 +347,7 @@ impl Connection {
     }
 }
 
-/// Copies bytes into buffers, one after the other. How many those were.
+/// Copies bytes into buffers, one after the other. Returns how many were copied.
 pub(super) fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
     let mut rest = bytes;
     for buffer in buffers {
@@ -359,7 +358,7 @@ pub(super) fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// No SYN carries more.
+/// More bytes than any SYN carries.
 const MOST_WITH_SYN: usize = 1 << 16;
 
 /// The first of these bytes, as many as a SYN may carry.
@@ -368,7 +367,7 @@ fn first_bytes(buffers: &[IoSlice<'_>]) -> Vec<u8> {
     bytes.take(MOST_WITH_SYN).collect()
 }
 
-/// What is left of buffers behind so many bytes.
+/// The rest of buffers behind so many bytes.
 fn behind<'a>(buffers: &'a [IoSlice<'_>], mut skipped: usize) -> Vec<IoSlice<'a>> {
     let mut rest = Vec::new();
     for buffer in buffers {

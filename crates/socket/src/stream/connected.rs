@@ -22,7 +22,7 @@ pub(crate) enum Connected {
 }
 
 impl Connected {
-    /// The node.
+    /// The node of the connection.
     pub(crate) fn node(&self) -> &Arc<Shared> {
         match self {
             Connected::Tcp(connection) => &connection.node.node,

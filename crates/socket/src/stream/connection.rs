@@ -39,20 +39,20 @@ pub(super) fn bounded(span: Option<Duration>) -> io::Result<Option<Duration>> {
 pub(crate) struct Connection {
     pub(super) node: OnShard,
     pub(super) id: ConnectionId,
-    /// Taken when it is dropped, and not before.
+    /// The holder; taken when the connection is dropped, and not before.
     holder: Option<Holder>,
     /// Whether calls wait and how long, for all processes that have the connection.
     pub(super) description: Description,
     pub(super) spin: SpinBudget,
     /// The connection's channel, once this process knows of one.
     channel: AtomicU32,
-    /// Bytes of the pieces that long writes are made in, from then on.
+    /// Bytes of the pieces of long writes, once the channel is known.
     piece: AtomicU32,
     /// Requests that were left in a row for others to serve.
     left: AtomicU32,
 }
 
-/// How a call goes about its bytes.
+/// The way in which a call moves its bytes.
 enum Way<'a> {
     /// With the lease.
     Leased(Guard<'a>),
@@ -61,7 +61,7 @@ enum Way<'a> {
 }
 
 impl Connection {
-    /// `low_water`: of a connection that is new.
+    /// Makes a handle of a connection. `low_water` is that of a connection that is new.
     pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder, low_water: Option<u32>) -> Self {
         let handle = node.handle();
         let description =
@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// The shard, and what it is there.
+    /// The shard, and the connection's id in it.
     pub(crate) fn place(&self) -> (u8, ConnectionId) {
         (self.node.index, self.id)
     }
@@ -127,7 +127,7 @@ impl Connection {
         })
     }
 
-    /// Does something that never waits, but for another thread's copy.
+    /// Calls `act`, which never waits, but for another thread's copy.
     pub(super) fn with<T>(
         &self,
         call: impl Fn(&mut Shard, ConnectionId) -> Result<T, SocketError>,
@@ -148,7 +148,8 @@ impl Connection {
         })
     }
 
-    /// Asks something. An answer that is `good` is not made better by another look at the link.
+    /// Asks something of the stack. Another look at the link would not improve an answer that is
+    /// `good`.
     pub(super) fn ask<T>(
         &self,
         question: impl Fn(&Shard, ConnectionId) -> Result<T, SocketError>,
@@ -309,7 +310,7 @@ impl Connection {
         waits.then_some(span)
     }
 
-    /// Waits for it, so long at most.
+    /// Waits for the acknowledgement of everything, so long at most.
     fn await_acknowledgement(&self, shard: &mut Guard<'_>, longest: Duration) -> io::Result<()> {
         let mut operation = Linger { id: self.id };
         let now = shard.now;

@@ -1,4 +1,4 @@
-//! What the calls on a stream do without the lease: along the lanes of its channel.
+//! The calls on a stream without the lease: along the lanes of its channel.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::operations::Receive;
 use crate::error::{gone, would_block};
 
 impl Connection {
-    /// Sends along the channel, as far as that goes; what is special is done with the lease.
+    /// Sends along the channel, as far as that goes. The rest is sent with the lease.
     pub(super) fn send_along(&self, channel: u32, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let node = self.node.handle()?;
         node.begin_call().map_err(gone)?;
@@ -143,7 +143,7 @@ impl Connection {
             .is_some())
     }
 
-    /// What cannot be sent along the channel.
+    /// Sends with the lease what cannot be sent along the channel.
     #[cold]
     fn send_special(&self, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let mut shard = self.enter_free(Direction::Send)?;

@@ -1,4 +1,4 @@
-//! Receiving no fewer bytes than so many, as MSG_WAITALL and SO_RCVLOWAT want it.
+//! Receiving at least so many bytes, as MSG_WAITALL and SO_RCVLOWAT demand.
 
 use std::io::{self, IoSliceMut};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::operations::must_wait;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     pub(super) received: usize,
-    /// With how many it is done.
+    /// The number of bytes with which it is done.
     pub(super) least: usize,
     pub(super) at: Instant,
 }

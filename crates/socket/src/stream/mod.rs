@@ -42,7 +42,7 @@ pub struct TcpStream {
     connection: Arc<Connected>,
 }
 
-/// How a connection is opened, for what [`TcpStream::connect`] leaves to defaults.
+/// Options of opening a connection; [`TcpStream::connect`] uses the defaults.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectOptions {
     /// This side's address; an unspecified address or port is chosen by the node.
@@ -51,10 +51,10 @@ pub struct ConnectOptions {
     pub timeout: Option<Duration>,
     /// Settings from the start, see [`Node::default_settings`].
     pub settings: Option<Settings>,
-    /// The SYN leaves with the first bytes, see [`TcpStream::send_first`].
+    /// Whether the SYN leaves with the first bytes, see [`TcpStream::send_first`].
     pub with_data: bool,
-    /// The connection is made over TCP, though both ends are on this host: what the program asks for is
-    /// TCP's.
+    /// Whether the connection is made over TCP, though both ends are on this host. Set it if the
+    /// program asks for something that only TCP has.
     pub over_tcp: bool,
 }
 
@@ -173,7 +173,7 @@ impl TcpStream {
         Ok(Self::new(&node.shared, (shard, id), holder, Some(low_water)))
     }
 
-    /// A connection that this process has from now on.
+    /// Makes a stream of a connection that this process has from now on.
     pub(crate) fn new(
         node: &Arc<Shared>,
         (index, id): (u8, ConnectionId),
@@ -392,7 +392,7 @@ impl TcpStream {
         Ok(self.connection.description().write_timeout())
     }
 
-    /// Whether calls fail with `WouldBlock` instead of waiting.
+    /// Sets whether calls fail with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///

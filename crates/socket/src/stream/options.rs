@@ -1,4 +1,4 @@
-//! Options of a stream, and what can be asked about it.
+//! Options of a stream, and queries about it.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -55,8 +55,8 @@ impl TcpStream {
         }
     }
 
-    /// Whether small segments are sent at once, instead of waiting for the
-    /// acknowledgement of what was sent before (TCP_NODELAY).
+    /// Sets whether small segments are sent at once, instead of waiting for the acknowledgement of
+    /// what was sent before (TCP_NODELAY).
     ///
     /// # Errors
     ///
@@ -74,8 +74,7 @@ impl TcpStream {
         Ok(self.settings()?.no_delay())
     }
 
-    /// Whether segments of less than full size are held back, for 200 ms at
-    /// most (TCP_CORK).
+    /// Sets whether segments of less than full size are held back, for 200 ms at most (TCP_CORK).
     ///
     /// # Errors
     ///
@@ -93,7 +92,7 @@ impl TcpStream {
         Ok(self.settings()?.cork())
     }
 
-    /// Whether everything received is acknowledged at once (TCP_QUICKACK).
+    /// Sets whether everything received is acknowledged at once (TCP_QUICKACK).
     ///
     /// # Errors
     ///
@@ -126,8 +125,8 @@ impl TcpStream {
         Ok(self.settings()?.linger())
     }
 
-    /// Whether and how silent peers are probed (SO_KEEPALIVE, TCP_KEEPIDLE,
-    /// TCP_KEEPINTVL, TCP_KEEPCNT).
+    /// Sets whether and how silent peers are probed (SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    /// TCP_KEEPCNT).
     ///
     /// # Errors
     ///

@@ -35,9 +35,9 @@ pub(super) struct DirectSet {
     /// The process that has the waiter.
     process: u32,
     state: Mutex<State>,
-    /// What threads hear with that wait for descriptors of the kernel, too.
+    /// What threads that also wait for descriptors of the kernel hear with.
     ear: OnceLock<Ear>,
-    /// Of the directory, when the listeners were last looked up.
+    /// The epoch of the directory when the listeners were last looked up.
     epoch: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ struct State {
     by_connection: HashMap<(u16, u16), Vec<u64>>,
     /// Keys, by the listener's number.
     by_listener: HashMap<u16, Vec<u64>>,
-    /// Keys of polls in this one: nothing says which of them has something.
+    /// Keys of polls in this one. No bit tells which of them has something.
     nested: Vec<u64>,
     /// Keys to be looked at.
     queue: VecDeque<u64>,
@@ -126,7 +126,7 @@ impl DirectSet {
         self.waiter
     }
 
-    /// What a thread hears with that waits for descriptors of the kernel, too. Returns `None` if
+    /// What a thread that also waits for descriptors of the kernel hears with. Returns `None` if
     /// this process has no descriptors left.
     pub(super) fn ear(&self, direct: &Direct) -> Option<&Ear> {
         if self.ear.get().is_none() {
@@ -255,7 +255,7 @@ impl DirectSet {
         self.lock().all_banks()
     }
 
-    /// What a thread waits for that waits with the poll.
+    /// What a thread that waits with the poll waits for.
     pub(super) fn target<'a>(&'a self, direct: &'a Direct, banks: &'a [Arc<Bank>]) -> ForBits<'a> {
         ForBits {
             set: self,
@@ -264,7 +264,7 @@ impl DirectSet {
         }
     }
 
-    /// Whether there is something to tell, which stays to be told.
+    /// Whether there is something to tell. It stays to be told.
     pub(super) fn is_ready(&self, direct: &Direct) -> bool {
         let mut events = Events::with_capacity(1);
         let _ = self.collect_again(direct, &mut events);

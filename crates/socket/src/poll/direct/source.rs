@@ -18,8 +18,8 @@ pub(in crate::poll) enum DirectWatched {
     Stream(Weak<Connected>),
     Listener {
         listener: Weak<Listener>,
-        /// How peers know the listener; `None` if it takes connections over TCP only, and the
-        /// node's shards tell of them.
+        /// The id by which peers know the listener; `None` if it takes connections over TCP only,
+        /// and the node's shards tell of them.
         id: Option<ListenerId>,
     },
     /// A poll in this one.
@@ -96,7 +96,8 @@ impl Source {
         }
     }
 
-    /// The source was told of. Returns whether it is to be looked at again without being asked to.
+    /// Notes that the source was told of. Returns whether it is to be looked at again without being
+    /// asked to.
     pub(super) fn told(&mut self) -> bool {
         if let DirectWatched::Waker(is_set) = &self.watched {
             is_set.store(false, Relaxed);
@@ -107,7 +108,7 @@ impl Source {
     }
 }
 
-/// What is told of a connection whose node is gone.
+/// The readiness of a connection whose node is gone.
 const LOST: Readiness = Readiness {
     readable: true,
     writable: true,

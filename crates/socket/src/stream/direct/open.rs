@@ -15,7 +15,7 @@ use crate::error::from_holder;
 use crate::node::Shared;
 
 /// Bytes that a peer may send beyond those that were received, unless the program has chosen the
-/// length of its receive buffer. About as many as the kernel's loopback takes.
+/// length of its receive buffer. The kernel's loopback takes about as many.
 const WINDOW: u64 = 4 << 20;
 
 /// What the peer may send, by the settings of the end.
