@@ -28,10 +28,10 @@ use crate::shards::Shards;
 use crate::wait::{Ears, Gone, ShardHandle};
 use crate::why::Reason;
 
-/// What an engine tells a process that attaches, beside the descriptors.
+/// The facts that an engine gives a process that attaches, beside the descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// Of each shard, what lies in its region, and what the engine's carver came to.
+    /// Of each shard, the layout of its region, and the fingerprint of the engine's carver.
     pub(crate) shards: Vec<(Layout, u64)>,
     /// Tells this memory from what the node has had before and will have after it.
     pub(crate) life: u64,
@@ -108,7 +108,7 @@ pub enum AttachError {
     /// The node cannot be reached, or refuses.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The engine speaks of something else than this build.
+    /// The engine is of another build than this process.
     #[error("the node's engine is of another build than this program; start it again with the same version")]
     Build,
     /// The node's memory cannot be mapped.
@@ -123,7 +123,7 @@ pub enum AttachError {
     /// The memory of the node's direct connections cannot be mapped.
     #[error("the node's direct connections: {0}")]
     Direct(#[from] MemoryError),
-    /// The node's TAP device is none.
+    /// The descriptor of the node's TAP device is something else.
     #[error("the node's device: {0}")]
     Device(#[from] TapError),
     /// The system has no descriptor left.
@@ -137,21 +137,21 @@ pub struct AttachedNode {
     part: PerProcess<Part>,
     process: Process,
     name: NodeName,
-    /// For children, which may not be let in otherwise.
+    /// The door for children, which may not be let in otherwise.
     door: Door,
     is_silent: AtomicBool,
     life: u64,
 }
 
-/// What one process has of a node.
+/// One process's part of a node.
 struct Part {
     shards: Shards,
-    /// For its children.
+    /// The estate that its children take over.
     estate: Arc<Estate>,
 }
 
 impl AttachError {
-    /// Why the process is not on the node.
+    /// The reason why the process is not on the node.
     pub fn reason(&self) -> Reason {
         match self {
             AttachError::Control(error) => error.reason(),
@@ -285,14 +285,14 @@ impl AttachedNode {
         attachment.map_or_else(Vec::new, |attachment| attachment.names(node))
     }
 
-    /// The ways to its shards, if this process has attached: a forked child has not, as
-    /// long as it does not use anything.
+    /// The ways to the node's shards, if this process has attached. A forked child has not, as long
+    /// as it does not use anything.
     #[inline]
     pub fn shards_in_use(&self) -> Option<&Shards> {
         self.part.get().map(|part| &part.shards)
     }
 
-    /// The ways to its shards.
+    /// The ways to the node's shards.
     ///
     /// # Errors
     ///

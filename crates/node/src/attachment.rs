@@ -1,4 +1,4 @@
-//! What connects a process with its node's engine.
+//! The connection of a process with its node's engine.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -43,20 +43,20 @@ const MAX_MAPPED: usize = 2 * MeshSettings::MAX_PEERS;
 /// Calls between two looks at the clock.
 const CALLS: u32 = 16;
 
-/// The connection of an attached process. Its end is how the engine learns of the
-/// process's, and the process of the engine's.
+/// The connection of an attached process. The engine learns of the process's end by the
+/// connection's, and the process of the engine's.
 pub(crate) struct Membership {
     connection: Mutex<Connection>,
     pool: Pool,
     lookout: Arc<Lookout>,
-    /// What this process's children take over.
+    /// The estate that this process's children take over.
     estate: Arc<Estate>,
 }
 
 /// The connection of an attached process, as the way to one of the node's shards has it.
 pub(crate) struct Attachment {
     membership: Arc<Membership>,
-    /// Which of the node's shards it is about.
+    /// The shard of the node that it leads to.
     shard: u8,
     /// When this process looked last whether the engine lives, in nanoseconds.
     looked_at: AtomicU64,
@@ -64,17 +64,18 @@ pub(crate) struct Attachment {
     mapped: AtomicU32,
     /// When to ask again for peers that the engine did not tell of in time, in nanoseconds.
     asks_at: AtomicU64,
-    /// When to try peers again that this process could not map, in nanoseconds; 0: there are none.
+    /// When to try peers again that this process could not map, in nanoseconds; 0 if there are
+    /// none.
     retries_at: AtomicU64,
     mapper: Mapper,
     calls: AtomicU32,
 }
 
-/// What the engine has said when it was asked for a peer.
+/// The engine's answer to a request for a peer.
 enum Asked {
-    /// Nothing yet.
+    /// No answer yet.
     Later,
-    /// This; nothing, if the peer cannot be had.
+    /// The peer's descriptors; `None` if the peer cannot be had.
     Answered(Option<PeerDescriptors>),
 }
 
@@ -99,7 +100,7 @@ impl Attachment {
         connection.names(node).unwrap_or_default()
     }
 
-    /// The holders that are spare.
+    /// The spare holders.
     #[inline]
     pub(crate) fn pool(&self) -> &Pool {
         &self.membership.pool
@@ -292,7 +293,7 @@ impl Attachment {
     }
 }
 
-/// Which thread of a process maps peers.
+/// Which thread of a process maps peers, so that only one does.
 #[derive(Default)]
 struct Mapper {
     is_busy: Mutex<bool>,
@@ -365,7 +366,7 @@ impl Drop for Membership {
     }
 }
 
-/// The system does not let this process copy a descriptor.
+/// The error of a process that the system does not let copy a descriptor.
 fn no_room(error: std::io::Error) -> HolderError {
     HolderError::System(Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
 }

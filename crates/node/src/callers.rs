@@ -26,14 +26,14 @@ pub enum Forwarded {
     Unattended,
 }
 
-/// "TOECAL", and the version of the layout.
+/// The first word of a table: "TOECAL", and the version of the layout.
 const MARK: u64 = u64::from_be_bytes(*b"TOECAL\0\x01");
 
 /// Words of an entry: both addresses, as IPv6 has them, and both ports below a bit that says
 /// that there is one.
 const ENTRY: usize = 5;
 
-/// Of the last word.
+/// The bit of an entry's last word that says that the entry is valid.
 const IS_THERE: u64 = 1 << 32;
 
 /// The entry of port 0, from which no socket connects, has the mark.
@@ -60,7 +60,7 @@ impl Callers {
         (words.len() >= ENTRIES * ENTRY).then_some(Callers(words))
     }
 
-    /// What another process makes the same of.
+    /// The table's descriptor, of which another process makes the same table.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.region().fd()
     }

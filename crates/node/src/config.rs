@@ -1,4 +1,4 @@
-//! What a node is told when it is made.
+//! The configuration of a node that a program makes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::error::NodeError;
 use crate::kernel::Device;
 use crate::placement::Placement;
 
-/// Most connections of a node. What remains of closed ones is found through the same table.
+/// Most connections of a node. The remains of closed ones are found through the same table.
 pub(crate) const MAX_CONNECTIONS: u32 = 16_000_000;
 
 /// Settings of a node, with defaults for all but its names.
@@ -54,7 +54,7 @@ pub struct NodeConfig {
     pub(crate) placement: Placement,
     pub(crate) shards: u8,
     pub(crate) seed: Option<u64>,
-    /// The kernel's stack beside the node's.
+    /// The device of the kernel's stack beside the node's.
     pub(crate) kernel: Option<Arc<Device>>,
 }
 
@@ -118,7 +118,7 @@ impl NodeConfig {
         }
     }
 
-    /// The IP addresses that it has.
+    /// The node's IP addresses.
     pub(crate) fn bound(&self) -> Bound {
         Bound::new(
             self.ipv4.map(|(address, _)| address),

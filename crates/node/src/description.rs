@@ -35,9 +35,9 @@ mod at {
     pub(super) const WRITE_TIMEOUT: usize = 2;
     /// Bytes that a call which waits for any waits for.
     pub(super) const LOW_WATER: usize = 3;
-    /// How many bytes calls that peek leave out; less than zero: that is off.
+    /// How many bytes calls that peek leave out; peeking is off if that is less than zero.
     pub(super) const PEEK_BEHIND: usize = 4;
-    /// What `listen` was told.
+    /// The backlog that `listen` was given.
     pub(super) const BACKLOG: usize = 5;
     /// Odd while a thread changes the notes.
     pub(super) const VERSION: usize = 6;
@@ -57,7 +57,7 @@ const NOTES: usize = (FRONT - at::NOTES) * size_of::<u64>();
 /// The flag of calls that do not wait. The bits from 32 on are marks.
 const NONBLOCKING: u64 = 1;
 
-/// The flag of a socket of IPv6, whatever its connection's addresses are.
+/// The flag of an IPv6 socket, whatever its connection's addresses are.
 const IPV6: u64 = 2;
 
 /// How often a thread looks again while another one changes the notes. After that it goes on, for
@@ -206,7 +206,7 @@ enum Place {
         words: Words<AtomicU64>,
         first: usize,
     },
-    /// Of a node that only this process uses.
+    /// The words of a node that only this process uses.
     Own(Arc<[AtomicU64; WORDS]>),
 }
 
@@ -269,7 +269,7 @@ impl Description {
             .into()
     }
 
-    /// The marks that a program's holders of the socket have made: what they mean, they know.
+    /// The marks that programs have made. Their meaning is known to the programs alone.
     #[inline]
     pub fn marks(&self) -> u32 {
         (self.word(at::FLAGS).load(Relaxed) >> 32) as u32
@@ -331,7 +331,7 @@ impl Description {
         let _ = self.word(at::PEEK_BEHIND).fetch_update(Relaxed, Relaxed, change);
     }
 
-    /// What `listen` was told.
+    /// The backlog that `listen` was given.
     pub fn backlog(&self) -> i32 {
         self.word(at::BACKLOG).load(Relaxed) as i32
     }
@@ -347,8 +347,8 @@ impl Description {
         self.word(at::VERSION).load(Acquire)
     }
 
-    /// What programs have noted of the socket: bytes whose meaning they know. Nothing but the number of bytes is
-    /// checked.
+    /// The notes of programs about the socket: bytes whose meaning only the programs know. Nothing
+    /// but the number of bytes is checked.
     pub fn notes(&self) -> Vec<u8> {
         let mut notes = Vec::new();
         for _ in 0..PATIENCE {
@@ -440,7 +440,8 @@ impl Description {
         changed
     }
 
-    /// The notes of something new that no other thread knows of yet. `false`: there is no room for so many.
+    /// Writes the notes of something new that no other thread knows of yet. Returns `false` if
+    /// there is no room for so many.
     pub fn begin_notes(&self, notes: &[u8]) -> bool {
         let fits = notes.len() <= NOTES;
         if fits && !notes.is_empty() {

@@ -1,4 +1,4 @@
-//! Where a process keeps the node's descriptors.
+//! The numbers of the node's descriptors in a process.
 //!
 //! A program that knows nothing of its node expects that the kernel gives it the lowest free
 //! number. It may count on low ones being its own. The library that stands in for it has the node's
@@ -18,7 +18,7 @@ pub fn keep_above(lowest: RawFd, note: fn(RawFd)) {
     let _ = KEEP.set((lowest, note));
 }
 
-/// The descriptor, where it should be.
+/// Moves a descriptor to where it should be.
 pub(crate) fn keep(descriptor: OwnedFd) -> OwnedFd {
     let Some(&(lowest, note)) = KEEP.get() else {
         return descriptor;
@@ -31,7 +31,7 @@ pub(crate) fn keep(descriptor: OwnedFd) -> OwnedFd {
     kept
 }
 
-/// A copy of a descriptor, where it should be.
+/// Copies a descriptor to where it should be.
 pub(crate) fn copy(descriptor: impl AsFd) -> std::io::Result<OwnedFd> {
     Ok(keep(copy_for_a_moment(descriptor)?))
 }

@@ -55,7 +55,7 @@ const RELIANCE: Duration = Duration::from_secs(1);
 /// after them. Their process may be stopped.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What the driver does at present.
+/// The present mode of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Mode {
@@ -91,7 +91,7 @@ impl Mode {
 /// Processes from this number on are not known to be limited: a node has no more at once.
 const MOST_LIMITED: u16 = 1 << 13;
 
-/// What programs and the driver tell each other without the lease.
+/// The words by which programs and the driver tell each other things without the lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Signals {
     words: Words,
@@ -105,7 +105,7 @@ const PLACEMENT: usize = 1;
 const PEERS: usize = 2;
 /// Counts the calls that began to wait.
 const TURNS: usize = 3;
-/// A bit for each process: its processor time is limited ([`crate::quota`]).
+/// A bit for each process whose processor time is limited ([`crate::quota`]).
 const LIMITED: usize = 4;
 
 impl Signals {
@@ -194,13 +194,13 @@ impl Signals {
     }
 }
 
-/// How the driver goes to sleep.
+/// The way in which the driver goes to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Watch,
     /// Rests, so long at most.
     Rest(Duration),
-    /// At the link, until then.
+    /// Sits at the link, until then.
     Sit(Option<Instant>),
 }
 
@@ -213,7 +213,7 @@ struct Seen {
     relied: Option<Instant>,
 }
 
-/// The engine's end of a shard: what its driver sleeps on, and what ends it.
+/// The engine's end of a shard: the bells its driver sleeps on, and the flag that ends it.
 pub(crate) struct Driver {
     shard: OneShard,
     processes: Arc<Processes>,
@@ -392,7 +392,7 @@ impl Driver {
         driven.map(drop)
     }
 
-    /// A thread that still rests drives from now on.
+    /// Has a thread that still rests drive from now on.
     fn leave(&self) -> Result<(), Gone> {
         let mut shard = self.shard.lease.lock()?;
         if shard.waiting.seats.mode() == Mode::Seated {
@@ -411,7 +411,7 @@ fn periods(vain: u32) -> u32 {
     (1 << (vain / VAIN).min(31)).min(MOST_PERIODS)
 }
 
-/// What the driver waits for while it drives for all: the end of that.
+/// Waits, while the driver drives for all, for the end of that.
 struct Always<'a>(&'a Driver);
 
 impl Operation for Always<'_> {

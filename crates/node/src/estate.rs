@@ -25,32 +25,32 @@ pub(crate) struct Estate {
     direct: Option<DirectGround>,
 }
 
-/// What it has for direct connections.
+/// The process's part of direct connections.
 pub(crate) struct DirectGround {
     pub(crate) waiters: Waiters,
-    /// To the accepting side of the node's own bank.
+    /// The signals to the accepting side of the node's own bank.
     pub(crate) signals: Signals,
-    /// Where this process gets bells from.
+    /// The source of this process's bells.
     pub(crate) bell_source: Arc<BellSource>,
-    /// On which the node's processes ring its waiters.
+    /// The bells on which the node's processes ring its waiters.
     pub(crate) bells: Arc<LazyBells>,
     /// The banks that this process or one that it was forked from has mapped.
     pub(crate) banks: Arc<MappedBanks>,
 }
 
-/// What it has of one of the shards.
+/// The process's part of one of the shards.
 pub(crate) struct Ground {
     pub(crate) layout: Layout,
     pub(crate) fingerprint: u64,
     pub(crate) region: Arc<Region>,
     pub(crate) bells: Bells,
-    /// Of the node's port.
+    /// The bell of the node's port.
     pub(crate) port: Arc<Bell>,
-    /// What is slept on without the lease.
+    /// The descriptor that threads sleep on without the lease.
     pub(crate) sleep_on: Arc<OwnedFd>,
     /// The queues of the TAP device that are this shard's, if the kernel is beside the node.
     kernel: Option<Arc<(Vec<OwnedFd>, TapDescription)>>,
-    /// Those that this process or one that it was forked from has mapped, as long as the port
+    /// The peers that this process or one that it was forked from has mapped, as long as the port
     /// has them.
     peers: Mutex<Vec<Weak<Mapping>>>,
 }
@@ -159,7 +159,7 @@ impl Estate {
         self.shards.iter().map(of_shard).sum()
     }
 
-    /// What it has for direct connections, if the node has them.
+    /// The process's part of direct connections, if the node has them.
     pub(crate) fn direct(&self) -> Option<&DirectGround> {
         self.direct.as_ref()
     }

@@ -30,16 +30,16 @@ use super::packet::{self, Packet};
 use crate::descriptors::keep;
 use crate::why::Report;
 
-/// A packet of no bytes would look like an end.
+/// What a process sends that wants in. A packet of no bytes would look like an end.
 const KNOCK: &[u8] = b".";
 
 /// What a process sends that leaves a bell. A packet of no bytes would look like an end.
 const BELL: &[u8] = b"!";
 
-/// What a report begins with.
+/// The first byte of a report.
 const REPORT: u8 = b'r';
 
-/// A way to a node's engine, which a process has from it, and its children inherit.
+/// A way to a node's engine. A process gets it from the engine, and its children inherit it.
 #[derive(Debug)]
 pub struct Door {
     pub(super) way_in: OwnedFd,
@@ -169,9 +169,9 @@ pub(super) enum Visitor {
 /// The server's side.
 #[derive(Debug)]
 pub(super) struct Porch {
-    /// Where clients come in.
+    /// The end at which clients come in.
     pub(super) inside: OwnedFd,
-    /// What is handed out.
+    /// The end that is handed out.
     outside: OwnedFd,
 }
 

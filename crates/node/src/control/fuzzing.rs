@@ -1,5 +1,5 @@
-//! Doors for the fuzz targets: what either side of the control protocol makes of whatever
-//! the other one sends.
+//! Entries for the fuzz targets: how either side of the control protocol takes whatever the other
+//! one sends.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,7 +97,7 @@ impl Host for Little {
 /// A node's server.
 pub struct Serving {
     server: Server,
-    /// Whose hang-up would end the server.
+    /// Its hang-up would end the server.
     _stop: OwnedFd,
 }
 

@@ -1,4 +1,4 @@
-//! What the control socket's server serves: the node as the engine process has it.
+//! The interface of what the control socket's server serves: the node as the engine process has it.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn attach(&self, client: Client) -> Result<Attachment, Refusal>;
 
     /// Gives a process a number that has all else from the one that it was forked from, if the
@@ -29,7 +29,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead: it is to attach.
+    /// The refusal that the process is told. It then has to attach.
     fn take_over(&self, _client: Client, _life: u64) -> Result<u16, Refusal> {
         Err(Refusal::new(
             "it gives nothing that could be taken over; attach to it",
@@ -49,7 +49,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn bank(&self, _process: u16, _slot: u16, _generation: u32) -> Result<Option<Vec<OwnedFd>>, Refusal> {
         Ok(None)
     }
@@ -58,7 +58,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn bells(&self, _process: u16, _which: BellsOf) -> Result<Option<Vec<OwnedFd>>, Refusal> {
         Ok(None)
     }
@@ -67,7 +67,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn ring(&self, _process: u16, _which: BellsOf, _waiter: u16) -> Result<(), Refusal> {
         Ok(())
     }
@@ -78,14 +78,14 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn holders(&self, process: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal>;
 
     /// The number of the holder that a descriptor is.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal>;
 
     /// The holder that a descriptor is, as another descriptor of the same number, if no other
@@ -94,7 +94,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal>;
 
     /// Takes a port from the kernel beside the node, for the listener that a holder will
@@ -103,7 +103,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn take_port(
         &self,
         _process: u16,
@@ -118,7 +118,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn release_port(&self, _process: u16, _holder: u32) -> Result<(), Refusal> {
         Ok(())
     }
@@ -128,7 +128,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn relay(&self, _process: u16, _shard: u8, _holder: u32) -> Result<(), Refusal> {
         Err(Refusal::new("it has no connections"))
     }
@@ -139,7 +139,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn own(&self, _process: u16, _shard: u8, _holder: u32, _messenger: [OwnedFd; 2]) -> Result<(), Refusal> {
         Err(Refusal::new("it has no connections"))
     }
@@ -149,7 +149,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn forward(
         &self,
         _process: u16,
@@ -160,7 +160,7 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no listeners"))
     }
 
-    /// What becomes readable when [`Host::handle_events`] is to be called.
+    /// A descriptor that becomes readable when [`Host::handle_events`] is to be called.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -168,11 +168,12 @@ pub trait Host: Send + Sync + 'static {
     /// Does what has come up by itself.
     fn handle_events(&self) {}
 
-    /// What is readable as long as something is to be closed that no process has any more.
+    /// A descriptor that is readable as long as something is to be closed that no process has any
+    /// more.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn closings(&self) -> Result<OwnedFd, Refusal> {
         Err(Refusal::new("it has no connections"))
     }
@@ -188,21 +189,21 @@ pub trait Host: Send + Sync + 'static {
     /// Every socket of the node.
     fn sockets(&self) -> Vec<SocketStatus>;
 
-    /// Everything that the node counts.
+    /// The counters of the node.
     fn counters(&self) -> Vec<Counter>;
 
     /// Changes the threads that run the stack, while it runs.
     ///
     /// # Errors
     ///
-    /// What the client is told instead.
+    /// The refusal that the client is told.
     fn set_placement(&self, placement: Placement) -> Result<(), Refusal>;
 
     /// Begins to record the node's frames into the file.
     ///
     /// # Errors
     ///
-    /// What the client is told instead.
+    /// The refusal that the client is told.
     fn start_capture(&self, file: File, settings: CaptureRequest) -> Result<(), Refusal>;
 
     /// Ends the recording, if there is one. As long as the file is not complete, to be
@@ -228,7 +229,8 @@ pub struct Client {
     pub pid: u32,
     /// The process's user.
     pub uid: u32,
-    /// Readable when the process has ended; absent where the system cannot tell.
+    /// A descriptor that becomes readable when the process has ended; absent where the system
+    /// cannot tell.
     pub pidfd: Option<OwnedFd>,
 }
 
@@ -237,20 +239,20 @@ pub struct Client {
 pub struct Attachment {
     /// Number of the process in the node.
     pub process: u16,
-    /// What the process must know beside the descriptors, as both understand it.
+    /// The facts that the process must know beside the descriptors, in a form that both understand.
     pub description: serde_json::Value,
-    /// At most [`super::MAX_DESCRIPTORS`].
+    /// The descriptors, at most [`super::MAX_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What to record, and how.
+/// The options of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureRequest {
     /// Bytes kept of each frame.
     pub snap_len: u32,
 }
 
-/// What became of a recording's frames.
+/// The numbers of frames of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureSummary {
     /// Frames seen, in both directions.
@@ -269,7 +271,7 @@ pub struct CaptureSummary {
 pub struct Refusal {
     /// A sentence that says what to do.
     pub why: String,
-    /// Why the process that asked is not on the node, where that is what was refused.
+    /// The reason why the process that asked is not on the node, where that is what was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }

@@ -33,9 +33,9 @@ pub enum Lifetime {
 /// The two ends of what keeps a node, which [`keeper_pair`] makes.
 #[derive(Debug)]
 pub(crate) struct KeeperPair {
-    /// The node's.
+    /// The node's end.
     pub(crate) end: KeeperEnd,
-    /// The users'.
+    /// The users' end.
     pub(crate) keeper: OwnedFd,
 }
 
@@ -59,11 +59,11 @@ pub(crate) fn keeper_pair() -> Result<KeeperPair, Errno> {
     Ok(KeeperPair { end, keeper })
 }
 
-/// What tells that a user is gone.
+/// A descriptor that tells that a user is gone.
 #[derive(Debug)]
 struct Keeper {
     descriptor: OwnedFd,
-    /// Of a process that is to be alive.
+    /// The system's number of a process that keeps the node while it lives.
     pid: Option<u32>,
     /// The inode of the other end, if it is a pair of sockets.
     inode: Option<u64>,
@@ -98,7 +98,7 @@ impl Keepers {
         self.grace = None;
     }
 
-    /// The node is used until the descriptor's other end is gone.
+    /// Keeps the node until the descriptor's other end is gone.
     ///
     /// # Errors
     ///
@@ -112,13 +112,13 @@ impl Keepers {
         self.add(epoll, descriptor, EventFlags::IN, None, Some(inode))
     }
 
-    /// What a user has the other end of, if it is a door.
+    /// The node's end of what a user has, if it is a door.
     pub(super) fn door(&self, id: u64) -> Option<BorrowedFd<'_>> {
         let keeper = self.keepers.get(&id)?;
         keeper.inode.map(|_| keeper.descriptor.as_fd())
     }
 
-    /// The inodes of what users have the other ends of.
+    /// The inodes of the users' ends.
     pub(super) fn inodes(&self) -> Vec<u64> {
         self.keepers.values().filter_map(|keeper| keeper.inode).collect()
     }

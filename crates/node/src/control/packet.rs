@@ -89,7 +89,7 @@ fn send_borrowed(
 ///
 /// # Errors
 ///
-/// `AGAIN` if there is none; after anything else it is broken.
+/// `AGAIN` if there is no packet; after any other error the connection is broken.
 pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Packet, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

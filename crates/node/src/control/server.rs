@@ -38,13 +38,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Panics that a server survives. After more of them its thread ends, and with it the node.
 pub(super) const MAX_PANICS: u32 = 8;
 
-/// Where an event came from.
+/// The source of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Listener,
     /// A client is at the door.
     Door,
-    /// The server is to end.
+    /// A request to end the server.
     Stop,
     Session(u64),
     /// The process of a session.
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-/// How a client has come in.
+/// The way by which a client has come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Listener,
@@ -98,16 +98,16 @@ pub(crate) struct Server {
     listener: OwnedFd,
     pub(super) porch: Porch,
     _stop: OwnedFd,
-    /// By numbers that are never used again, so that a late event finds no session.
+    /// The sessions, by numbers that are never used again, so that a late event finds no session.
     pub(super) sessions: HashMap<u64, Session>,
     pub(super) keepers: Keepers,
     /// Programs that are not on the node.
     pub(super) records: Records,
     access: Access,
-    /// For clients that cannot look themselves.
+    /// The fabric, for clients that cannot look themselves.
     pub(super) fabric: Option<Fabric>,
     next_id: u64,
-    /// No client is let in until then.
+    /// The end of a pause in which no client is let in.
     paused: Option<Instant>,
     pub(super) stopping: bool,
     panics: u32,
@@ -232,8 +232,8 @@ impl Server {
         }
     }
 
-    /// Acts. If that panics, the node begins another life, as it does when another thread of the
-    /// engine panics. The client that asked is hung up on.
+    /// Calls `act`. If that panics, the node begins another life, as it does when another thread of
+    /// the engine panics. The client that asked is hung up on.
     fn contain(&mut self, event: Option<Source>, act: impl FnOnce(&mut Server)) {
         // Each session is whole at any moment: one is changed only when its answer is there.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) else {
@@ -391,7 +391,7 @@ impl Server {
         }
     }
 
-    /// Why a user may not do something with the node.
+    /// The refusal of a user that may not do something with the node.
     fn not_let_in(&self, uid: u32, what: &str) -> Refusal {
         let (owner, client) = (name_of_user(geteuid().as_raw()), name_of_user(uid));
         Refusal::because(

@@ -14,7 +14,7 @@ use super::status::ProcessStatus;
 use crate::fabric::Rights;
 use crate::seen::{number_of, process_of};
 
-/// What clients may ask of the server's patience.
+/// The limits of clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Clients at once; more are told so and hung up on.
@@ -54,9 +54,9 @@ pub(super) struct Session {
     pub(super) captures: bool,
     /// A descriptor that it has let go of, to be told whether it was the last one to.
     pub(super) entrusted: Option<OwnedFd>,
-    /// An answer that found its socket full.
+    /// An answer that found its client's socket full.
     unsent: Option<(Vec<u8>, Vec<OwnedFd>)>,
-    /// When it asked, or took an answer, last.
+    /// When the client asked, or took an answer, last.
     active: Instant,
 }
 
@@ -144,7 +144,7 @@ impl Session {
         self.socket.as_fd()
     }
 
-    /// What people are told of it.
+    /// The session's status for people, if its client has attached.
     pub(super) fn status(&self) -> Option<ProcessStatus> {
         let (process, since) = self.process?;
         let command = std::fs::read_to_string(format!("/proc/{}/comm", self.pid));

@@ -20,19 +20,19 @@ const DESCRIPTORS: usize = 6;
 /// The largest rings that are mapped of another user's node.
 const FOREIGN_CLASS: Class = Class::K16;
 
-/// What all banks of a node have in common in one process.
+/// The parts that all banks of a node have in common in one process.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     /// The node's directory and journal.
     pub(crate) waiters: Waiters,
-    /// On which the node's own processes ring its waiters.
+    /// The bells on which the node's own processes ring its waiters.
     pub(crate) bells: Arc<LazyBells>,
     /// Bytes of rings that the node may have in use.
     pub(crate) payload_bound: u64,
 }
 
-/// A bank of this node, and the side that it has in it: what a process needs to open, accept and
-/// use its connections. The rings of a connection are mapped when they are first used.
+/// A bank of this node, and the side that it has in it. With it a process opens, accepts and uses
+/// connections. The rings of a connection are mapped when they are first used.
 #[derive(Debug)]
 pub struct Bank {
     slot: u16,
@@ -58,7 +58,7 @@ impl SideBells {
         ]
     }
 
-    /// What the engine has.
+    /// The bells that the engine has.
     fn of_engine(entry: &Entry, bells: Option<BankBells>) -> SideBells {
         let [own, other] = Self::names(entry);
         let (ours, theirs) = bells.map(|bells| (bells.own, bells.peer)).unzip();
@@ -68,7 +68,7 @@ impl SideBells {
         }
     }
 
-    /// What another process can get.
+    /// The bells that another process can get.
     fn of_process(entry: &Entry, own: &Own) -> SideBells {
         let [ours, theirs] = Self::names(entry).map(|which| own.bells.another(which));
         SideBells {
@@ -125,7 +125,7 @@ impl Bank {
         }
     }
 
-    /// The bank with a peer, of memory that was exchanged with it. For the engine.
+    /// Makes the bank with a peer, of memory that was exchanged with it. For the engine.
     pub(crate) fn with_peer(
         entry: &Entry,
         own: &Own,

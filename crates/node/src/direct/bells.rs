@@ -15,16 +15,16 @@ use toehold_shm::{Change, PerProcess, Process};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BellsOf {
-    /// On which the node's own processes ring its waiters.
+    /// The bells on which the node's own processes ring its waiters.
     Node,
-    /// On which the other side of a bank rings this node's waiters.
+    /// The bells on which the other side of a bank rings this node's waiters.
     OwnSide {
         /// The node's number of the bank.
         slot: u16,
         /// Tells the bank from earlier ones of the slot.
         generation: u32,
     },
-    /// On which this node rings the other side's waiters.
+    /// The bells on which this node rings the other side's waiters.
     OtherSide {
         /// The node's number of the bank.
         slot: u16,
@@ -33,17 +33,18 @@ pub enum BellsOf {
     },
 }
 
-/// The engine, as a process asks it for bells.
+/// The engine, as a process that asks it for bells has it.
 pub(crate) trait BellKeeper: Send + Sync {
-    /// A set. The inner `None` is for ever: there is no such set. The outer one is not: the engine
-    /// does not answer, or this process has no room for descriptors.
+    /// Asks for a set of bells. The inner `None` is final: there is no such set. The outer one is
+    /// not: the engine does not answer, or this process has no room for descriptors.
     fn bells(&self, which: BellsOf) -> Option<Option<BellSet>>;
 
     /// Has the engine ring a waiter, since this process cannot.
     fn ring(&self, which: BellsOf, waiter: WaiterNumber);
 }
 
-/// How a process asks its engine. A forked child has another way, once it has attached.
+/// The way in which a process asks its engine. A forked child has another way, once it has
+/// attached.
 pub(crate) struct BellSource(PerProcess<OnceLock<Weak<dyn BellKeeper>>>);
 
 impl BellSource {

@@ -1,4 +1,4 @@
-//! Opening direct connections: which bank, which listener, which number and port.
+//! Opening direct connections: choosing the bank, the listener, the number and the port.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::clock;
 /// If fewer numbers of a bank are free, another bank is made.
 pub(crate) const FEW: usize = 64;
 
-/// Why a direct connection was not opened.
+/// The reason why a direct connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectFailure {
     /// The connection is to be made over TCP. The reason was counted.
@@ -76,7 +76,7 @@ impl Opened {
         self.remote
     }
 
-    /// What a holder is to stand for.
+    /// The end that a holder is to stand for.
     pub fn end(&self) -> DirectEnd {
         DirectEnd {
             slot: self.bank.slot(),
@@ -85,7 +85,7 @@ impl Opened {
         }
     }
 
-    /// A holder stands for the end from now on, or it is closed.
+    /// Notes that a holder stands for the end from now on, or that it is closed.
     pub fn held(mut self) -> (Arc<Bank>, ConnectionId) {
         self.finish();
         (Arc::clone(&self.bank), self.connection)

@@ -1,4 +1,4 @@
-//! What the processes of a node count of direct connections, each in a line of its own.
+//! The counts of a node's processes about direct connections, each process's in a line of its own.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -62,10 +62,10 @@ pub(crate) use self::published::{Published, Records};
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS, may_come};
 pub use self::waiting::{Bed, DirectWait, RungBy, WaitError, WaitTarget, end_own_sleep};
 
-/// What processes share outside of the lease.
+/// The words that processes share outside of the lease.
 pub(crate) type SharedWords = (BankTable, Counts, Ports, ListenerWords);
 
-/// What lies in the region of a node's first shard for direct connections.
+/// The pieces of the region of a node's first shard for direct connections.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pub(crate) table: BankTable,
@@ -96,7 +96,7 @@ impl Pieces {
     }
 }
 
-/// What gets the descriptors of a bank from the engine.
+/// Gets the descriptors of a bank from the engine.
 type Ask = dyn Fn(&Entry) -> Option<Vec<OwnedFd>> + Send + Sync;
 
 /// An epoch of the table, and the banks then in which peers open connections.
@@ -110,13 +110,13 @@ pub struct Direct {
     counts: Counts,
     ports: Ports,
     listeners: ListenerWords,
-    /// Of each shard.
+    /// The lengths of accept queues, of each shard.
     accept_lengths: Vec<AcceptLengths>,
     /// Ends that this process has closed.
     closing: Closing,
     /// The banks in which peers open connections, as of an epoch of the table.
     accepting: Mutex<Option<Accepting>>,
-    /// In which bank the next connection is looked for first.
+    /// The bank in which the next connection is looked for first.
     turn: AtomicUsize,
     /// Wakes the engine's thread that makes banks.
     engine: Arc<Doorbell>,
@@ -150,8 +150,8 @@ impl Direct {
         }
     }
 
-    /// The banks in which connections to an address are opened, mapped. Empty: such connections
-    /// are made over TCP.
+    /// The banks in which connections to an address are opened, mapped. If there are none, such
+    /// connections are made over TCP.
     pub fn towards(&self, address: IpAddr) -> Vec<Arc<Bank>> {
         self.map(self.banks.towards(address))
     }
@@ -203,7 +203,7 @@ impl Direct {
         self.banks.own().waiters.directory()
     }
 
-    /// What this node's threads are doing.
+    /// The journal of what this node's threads are doing.
     #[inline]
     pub fn journal(&self) -> &Journal {
         self.banks.own().waiters.journal()
@@ -240,10 +240,10 @@ impl Direct {
         self.banks.own().bells.bell_of(waiter)
     }
 
-    /// What a listener of the node is for peers, given what it is in each shard, the first shard
-    /// first. Takes no lease. Returns `None` if it takes connections over TCP only, at present. It
-    /// may be another one later, since a listener is published anew after it was kept out, or
-    /// mended.
+    /// The id by which peers know a listener of the node, given its id in each shard, the first
+    /// shard first. Takes no lease. Returns `None` if it takes connections over TCP only, at
+    /// present. It may be another one later, since a listener is published anew after it was kept
+    /// out, or mended.
     #[inline]
     pub fn listener(&self, ids: &[toehold_stack::ListenerId]) -> Option<ListenerId> {
         let listener = self.listeners.get(*ids.first()?)?;

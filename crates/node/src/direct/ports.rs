@@ -17,12 +17,12 @@ const PROCESSES: usize = 1 << 13;
 /// Ports between the beginnings of two processes' searches.
 const APART: usize = 64;
 
-/// Which process has which port: in the region of a node's first shard, outside of the lease.
+/// The ports of each process: in the region of a node's first shard, outside of the lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Ports {
     first: u16,
     owners: Words<AtomicU32>,
-    /// By process, where its next search begins: a hint.
+    /// Where the next search of each process begins: a hint.
     next: Words<AtomicU32>,
 }
 

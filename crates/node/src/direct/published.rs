@@ -25,7 +25,7 @@ const SHARES_PORT: u64 = 2;
 /// The listener, or another one of its port, takes no direct connections.
 const KEPT_OUT: u32 = 4;
 
-/// Nothing has waited for the listener yet.
+/// No thread has waited for the listener yet.
 const PARKED: u32 = 8;
 
 /// Reasons why peers do not find a listener.
@@ -41,14 +41,14 @@ const FREE: u32 = 0;
 const PUBLISHED: u32 = 1;
 const WITHDRAWN: u32 = 2;
 
-/// What a number of the directory is of.
+/// The listener of a number of the directory.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Record {
     /// The word of the listener.
     source: u64,
     generation: u64,
-    /// Changed last.
+    /// The state, which is changed last.
     state: u32,
     port: u32,
     backlog: u32,
@@ -60,7 +60,7 @@ struct Record {
 #[derive(Debug)]
 pub(crate) struct Records {
     records: Table<Record>,
-    /// By port: how many listeners there are that take no direct connections. As long as there is
+    /// For each port, the number of listeners that take no direct connections. As long as there is
     /// one, no other listener of the port takes any, lest they get what is for that one.
     kept_out: Table<u16>,
 }
@@ -78,7 +78,7 @@ impl Records {
     }
 }
 
-/// The directory, and what its entries are of. For the holder of the first shard's lease.
+/// The directory, and the listeners of its entries. For the holder of the first shard's lease.
 #[derive(Debug)]
 pub(crate) struct Published {
     records: Records,
@@ -217,7 +217,8 @@ impl Published {
         }
     }
 
-    /// A listener of this port is closed. Returns whether the engine has queues to empty.
+    /// Notes that a listener of this port is closed. Returns whether the engine has queues to
+    /// empty.
     pub(crate) fn close(&mut self, source: Event, port: u16) -> bool {
         let number = self.number_of(source);
         let record = number.and_then(|number| self.record(number));
@@ -243,14 +244,14 @@ impl Published {
         self.directory.withdraw(ListenerId { number, generation });
     }
 
-    /// The listener that a source is for peers.
+    /// The id by which peers know the listener that a source is.
     pub(crate) fn listener_of(&mut self, source: Event) -> Option<ListenerId> {
         let number = self.number_of(source)?;
         let &mut Record { generation, .. } = self.record(number)?;
         Some(ListenerId { number, generation })
     }
 
-    /// The listener that a source is for peers, by the word that calls without the lease read.
+    /// The id by which peers know a listener, by the word that calls without the lease read.
     pub(crate) fn known(&self, id: toehold_stack::ListenerId) -> Option<ListenerId> {
         self.words.get(id)
     }

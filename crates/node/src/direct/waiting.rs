@@ -25,7 +25,7 @@ use crate::{clock, interrupts};
 /// How long a thread sleeps before it looks whether the node's engine is there.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// What a thread waits for.
+/// The target of a thread's wait.
 pub trait WaitTarget {
     /// Returns whether there may be something. Called again and again: it changes nothing, and
     /// takes no lock.
@@ -53,22 +53,22 @@ pub enum DirectWait {
     Beside,
 }
 
-/// What a thread sleeps on.
+/// The memory and descriptors on which a thread sleeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Bed<'a> {
     /// The banks whose other sides may tell the waiter.
     pub banks: &'a [Arc<Bank>],
     /// The waiter that is told. `None` stands for that of the calling thread.
     pub waiter: Option<WaiterNumber>,
-    /// What rings the waiter.
+    /// The sides that ring the waiter.
     pub rings: RungBy,
     /// Descriptors of the kernel that end the sleep as well.
     pub beside: &'a [Beside<'a>],
-    /// What the waiter hears with while it sleeps on descriptors.
+    /// The ear of the waiter while it sleeps on descriptors.
     pub ear: Option<&'a Ear>,
 }
 
-/// What rings a waiter.
+/// The sides that ring a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RungBy {
     /// Changes of one end: all rings come through the signals of its one bank.
@@ -77,7 +77,7 @@ pub enum RungBy {
     Any,
 }
 
-/// Why a thread cannot wait.
+/// The reason why a thread cannot wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The node is gone.

@@ -57,11 +57,11 @@ pub struct Launch {
     pub lifetime: Lifetime,
     /// Whether the engine process makes itself a network namespace, and the node's device in it.
     pub own_network: bool,
-    /// Where to its messages go, of which there are none unless something is wrong.
+    /// The file for its messages, of which there are none unless something is wrong.
     pub log: Option<PathBuf>,
 }
 
-/// Why there is no engine process.
+/// The reason why there is no engine process.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The system refused.
@@ -72,7 +72,7 @@ pub enum LaunchError {
     Log {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A living node has the name.
@@ -88,7 +88,7 @@ pub enum LaunchError {
     Ended {
         /// The node.
         node: String,
-        /// How.
+        /// The process's exit status.
         status: std::process::ExitStatus,
     },
     /// The node takes too long to start.
@@ -96,7 +96,7 @@ pub enum LaunchError {
     TimedOut(String),
 }
 
-/// The one thing an engine process says.
+/// The one message of an engine process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {

@@ -29,10 +29,10 @@ pub use self::host::StackHost;
 pub use self::launch::{Launch, LaunchError};
 pub use self::process::{main, main_as};
 
-/// What a host may fail with.
+/// An error of a host.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an engine is told.
+/// The facts that an engine is given: its fabric, name and settings.
 #[derive(Debug)]
 pub struct Seat {
     /// The fabric.
@@ -48,7 +48,7 @@ pub struct Seat {
     pub lifetime: Lifetime,
 }
 
-/// Why an engine could not start.
+/// The reason why an engine could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting is out of range.
@@ -74,8 +74,8 @@ pub struct Engine {
     stopper: UnixStream,
     control: Option<JoinHandle<Server>>,
     place: Place,
-    /// After its end. Its clients see that last of all, when the node's name is
-    /// free again: so it is the last field.
+    /// The server after its end. Its clients see that last of all, when the node's name is free
+    /// again: so it is the last field.
     ended: Option<Server>,
 }
 

@@ -1,4 +1,4 @@
-//! The engine process itself, from its first word to its last.
+//! The engine process itself, from its beginning to its end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

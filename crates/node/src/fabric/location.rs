@@ -1,4 +1,4 @@
-//! Where the fabrics are: a directory of this user's that no other user can change, with a
+//! The place of the fabrics: a directory of this user's that no other user can change, with a
 //! directory for each fabric.
 
 use std::fs;
@@ -162,7 +162,7 @@ pub(super) fn all() -> Vec<Fabric> {
     fabrics
 }
 
-/// What to do about a directory that cannot be made, opened or written.
+/// Advice about a directory that cannot be made, opened or written.
 pub(super) fn advice(source: &io::Error, path: &Path) -> String {
     let elsewhere =
         format!("set {VARIABLE} to a directory that this user can write to, or name one by --fabric");

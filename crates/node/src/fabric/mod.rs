@@ -50,7 +50,7 @@ pub use self::place::{Place, TakeError};
 pub use self::record::{Beyond, Identity, NodeRecord, Role};
 pub use self::stowed::Stowed;
 
-/// The fabric that is meant where none is named.
+/// The fabric where none is named.
 pub const DEFAULT: &str = "default";
 
 /// The variable of the environment that names the fabric.
@@ -74,15 +74,15 @@ const LINK: &str = "sock";
 pub struct Fabric {
     name: String,
     path: PathBuf,
-    /// Everything goes through it: the path may lead elsewhere later, and may be
+    /// The directory. Everything goes through it: the path may lead elsewhere later, and may be
     /// longer than a socket's address can be.
     handle: OwnedFd,
 }
 
-/// Why a fabric cannot be used.
+/// The reason why a fabric cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The name is none.
+    /// The text is no name of a fabric.
     #[error(
         "{0:?} is no name of a fabric: take 1 to 63 letters, digits, '-', '_' or '.', or a directory with a '/' in it"
     )]
@@ -99,7 +99,7 @@ pub enum FabricError {
     Unsafe {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the directory.
         why: &'static str,
     },
     /// The directory cannot be made, opened or written.
@@ -110,7 +110,7 @@ pub enum FabricError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A process holds the directory's lock for too long.
@@ -118,7 +118,7 @@ pub enum FabricError {
     Locked(PathBuf),
 }
 
-/// Why a name leads to no node.
+/// The reason why a name leads to no node.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     /// The text is no name of a node.
@@ -140,7 +140,7 @@ pub(crate) struct Lock {
 }
 
 impl FabricError {
-    /// Why a process that cannot use the fabric is not on a node of it.
+    /// The reason why a process that cannot use the fabric is not on a node of it.
     pub fn reason(&self) -> Reason {
         match self {
             FabricError::Name(_) => Reason::NoNode,
@@ -190,7 +190,7 @@ impl Fabric {
         Ok(Registry::new(move |name, mac, uid| fabric.bound(name, mac, uid)))
     }
 
-    /// What knows the addresses that the fabric in a directory gave its members, if it is there.
+    /// A lookup of the addresses that the fabric in a directory gave its members, if it is there.
     pub(crate) fn registry_in(directory: &Path) -> Option<Registry> {
         let fabric = Fabric::existing(&format!("{}/", directory.display())).ok()?;
         fabric.registry().ok()
@@ -218,7 +218,7 @@ impl Fabric {
         })
     }
 
-    /// The name it was opened by.
+    /// The name by which the fabric was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -234,7 +234,7 @@ impl Fabric {
         self.names().iter().filter_map(living).collect()
     }
 
-    /// What the fabric's files say, whether those nodes run or not: no node is asked.
+    /// The records in the fabric's files, whether those nodes run or not: no node is asked.
     pub(crate) fn records(&self) -> Vec<NodeRecord> {
         self.names().iter().filter_map(|name| self.record(name)).collect()
     }
@@ -482,8 +482,8 @@ impl Fabric {
         genuine.then_some(record)
     }
 
-    /// Any process that can read the directory can hold its lock: never waits
-    /// for it without end. Links take it as well when they make their sockets.
+    /// Locks the directory. Any process that can read the directory can hold its lock, so this never
+    /// waits for it without end. Links take it as well when they make their sockets.
     pub(crate) fn lock(&self) -> Result<Lock, FabricError> {
         // A handle of its own: a lock belongs to what open() has made.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! A fabric's networks, and which address in them is whose.
+//! A fabric's networks, and the owners of the addresses in them.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
@@ -13,7 +13,7 @@ use toehold_wire::Mac;
 use super::record::{Beyond, Identity, NodeRecord};
 use crate::settings::NodeSettings;
 
-/// The networks that nodes of a fabric get addresses of.
+/// The networks from which nodes of a fabric get addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
     /// The IPv4 network.
@@ -22,7 +22,7 @@ pub struct Networks {
     pub ipv6: Ipv6Net,
 }
 
-/// Why a node cannot have an address.
+/// The reason why a node cannot have an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssignError {
     /// Another node has the address.
@@ -30,7 +30,7 @@ pub enum AssignError {
     Taken {
         /// The address, as text.
         address: String,
-        /// The node that has it, and where it is if it is on another host.
+        /// The node that has it, and its host if that is another one.
         by: String,
     },
     /// Every address of the network is some node's.
@@ -73,7 +73,7 @@ impl Holder {
     }
 }
 
-/// What a node gets.
+/// The addresses that a node gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Addresses {
     pub(super) mac: Mac,
@@ -109,7 +109,7 @@ impl Display for Networks {
     }
 }
 
-/// What [`Display`] writes.
+/// Reads the form that [`Display`] writes.
 impl FromStr for Networks {
     type Err = AddrParseError;
 
@@ -181,7 +181,7 @@ impl Networks {
         Ok(Addresses { mac, ipv4, ipv6 })
     }
 
-    /// What a member gets that is not spoken to by IP.
+    /// The addresses of a member that is not spoken to by IP.
     pub(super) fn assign_none(
         name: &NodeName,
         settings: &NodeSettings,

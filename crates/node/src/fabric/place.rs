@@ -25,7 +25,7 @@ const NETWORKS: &str = ".networks.json";
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why a node cannot have its place.
+/// The reason why a node cannot have its place.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
     /// The text is no name of a node.
@@ -55,7 +55,7 @@ pub enum TakeError {
     Meant {
         /// The name.
         name: NodeName,
-        /// What it means.
+        /// The name's meaning.
         meaning: Meaning,
     },
     /// A dead node of another user has left its files.
@@ -269,7 +269,7 @@ impl Fabric {
         mode.is_ok_and(|mode| mode.contains(Mode::XOTH))
     }
 
-    /// Why a file cannot be made in the directory.
+    /// The error of a file that cannot be made in the directory.
     fn refused(&self, errno: Errno) -> TakeError {
         match errno {
             Errno::ACCESS => TakeError::NotAllowed(self.path().to_owned()),

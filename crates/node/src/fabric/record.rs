@@ -1,4 +1,5 @@
-//! What a node tells every process about itself: a small JSON file beside its sockets.
+//! The record in which a node tells every process about itself: a small JSON file beside its
+//! sockets.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,11 +17,12 @@ use crate::as_text;
 /// Bytes of a file that is read, at most.
 const MAX_LEN: u64 = 4096;
 
-/// How the name of a file begins that is being written; the holder of the fabric's lock writes. The rest is
-/// random: another user's file of the name could not be removed from a directory with the sticky bit.
+/// The beginning of the name of a file that is being written; the holder of the fabric's lock
+/// writes. The rest is random: another user's file of the name could not be removed from a
+/// directory with the sticky bit.
 pub(super) const NEW: &str = ".new-";
 
-/// What a member of a fabric is.
+/// The kinds of members of a fabric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -52,7 +54,7 @@ pub struct NodeRecord {
     /// The member's hardware address.
     #[serde(with = "as_text")]
     pub mac: Mac,
-    /// What it is.
+    /// The member's kind.
     #[serde(default)]
     pub role: Role,
     /// The member's IPv4 address, and the length of its network's prefix; unspecified if it has
@@ -65,11 +67,11 @@ pub struct NodeRecord {
     pub mtu: u16,
     /// The member's engine process. Only for people to read: a file is no reason to kill one.
     pub pid: u32,
-    /// When it was started, in seconds since 1970.
+    /// The time when the member was started, in seconds since 1970.
     pub started: u64,
 }
 
-/// What must not be twice where frames reach one another: a name, and addresses.
+/// The name and addresses that no two members may have where frames reach one another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The name.
@@ -84,7 +86,7 @@ pub struct Identity {
     pub ipv6: Ipv6Addr,
 }
 
-/// What an uplink knows of another one that it leads to.
+/// An uplink's knowledge of another one that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beyond {
     /// The other host's name.
@@ -92,9 +94,9 @@ pub struct Beyond {
     /// The other uplink's name.
     #[serde(with = "as_text")]
     pub uplink: NodeName,
-    /// The number of its fabric, the same for all uplinks of one; of 53 bits.
+    /// The number of the other uplink's fabric, the same for all uplinks of one; of 53 bits.
     pub fabric: u64,
-    /// The members of its fabric, itself among them.
+    /// The members of the other uplink's fabric, the uplink among them.
     pub members: Vec<Identity>,
 }
 
@@ -129,7 +131,7 @@ impl NodeRecord {
     }
 }
 
-/// Reads a small file, and whose it is.
+/// Reads a small file. Returns its bytes and its owner.
 ///
 /// Neither a link nor a pipe nor a device can be passed off as one: opening
 /// those could wait without end, or have effects.

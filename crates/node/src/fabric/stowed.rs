@@ -15,12 +15,12 @@ use rustix::net::{
 use super::Fabric;
 use crate::descriptors::{copy_for_a_moment, keep};
 
-/// See there.
+/// A fabric that can be opened although no directory is open.
 #[derive(Debug)]
 pub struct Stowed {
     name: String,
     path: PathBuf,
-    /// Where a message waits for ever that the directory comes with.
+    /// The socket in which a message waits for ever that the directory comes with.
     socket: OwnedFd,
 }
 

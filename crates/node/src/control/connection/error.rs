@@ -32,7 +32,7 @@ pub enum ControlError {
     Refused {
         /// The node.
         node: NodeName,
-        /// What it said.
+        /// The reason that the node gave.
         refusal: Refusal,
     },
     /// The node did not answer in time.
@@ -55,13 +55,13 @@ pub enum ControlError {
     System {
         /// The node.
         node: NodeName,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
 }
 
 impl ControlError {
-    /// Why a process is not on the node that did not let it attach.
+    /// The reason why a process is not on the node that did not let it attach.
     pub fn reason(&self) -> Reason {
         match self {
             ControlError::Name(_) | ControlError::Unknown { .. } => Reason::NoNode,

@@ -11,8 +11,8 @@ use crate::control::message::{Answer, Request};
 use crate::descriptors::copy_for_a_moment;
 
 impl Connection {
-    /// Holders, whose other ends the node has, and their numbers: at least one, but
-    /// perhaps fewer than `count`.
+    /// Asks for holders, whose other ends the node has. Returns their numbers and ends: at least
+    /// one, but perhaps fewer than `count`.
     ///
     /// # Errors
     ///

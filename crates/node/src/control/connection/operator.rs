@@ -1,4 +1,4 @@
-//! What people ask of a node: how it is, its placement, what crosses its link, its end.
+//! Requests of people to a node: its status, its placement, recordings of its link, its end.
 
 use std::fs::File;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl Connection {
         }
     }
 
-    /// The node's sockets.
+    /// Asks for the node's sockets.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Connection {
         }
     }
 
-    /// What the node counts.
+    /// Asks for the node's counters.
     ///
     /// # Errors
     ///

@@ -22,17 +22,17 @@ use crate::wait::{self, ShardHandle};
 /// Peers that are done with, of which one round takes leave.
 const MAX_DEPARTED: usize = 256;
 
-/// From one look for pages of payload memory that hold nothing to the next.
+/// Time from one look for pages of payload memory that hold nothing to the next.
 const DISCARDS_NS: u64 = 500_000_000;
 
 /// Holders that no process has any more.
 #[derive(Debug, Default)]
 struct Holders {
-    /// What they stood for is still to be closed.
+    /// Holders that stood for something that is still to be closed.
     gone: Vec<Gone>,
     /// Holders that stand for nothing.
     freed: Vec<u32>,
-    /// Rung once that is closed.
+    /// The bells that are rung once that is closed.
     bells: Bells,
 }
 
@@ -40,8 +40,8 @@ struct Holders {
 #[derive(Debug, Default)]
 struct Bells(Vec<Doorbell>);
 
-/// What is let go of once all is closed that it stood for: the descriptors first, and then the
-/// bells. A process that hears them finds nothing left.
+/// Holders that are let go of once all is closed that they stood for. The descriptors go first, and
+/// then the bells ring. A process that hears them finds nothing left.
 #[derive(Debug)]
 pub(super) struct Closed {
     _gone: Vec<Gone>,
@@ -55,7 +55,7 @@ impl Drop for Bells {
 }
 
 pub(super) struct Connections {
-    /// Of each shard.
+    /// The memberships of the shards.
     memberships: Vec<Mutex<Membership>>,
     shards: Arc<Shards>,
     /// Processes that are dead, and something of them still there.
@@ -154,7 +154,7 @@ impl Connections {
         self.bell().ring();
     }
 
-    /// Each readable when a membership has something to do.
+    /// Descriptors, each readable when a membership has something to do.
     pub(super) fn events(&self) -> std::io::Result<Vec<OwnedFd>> {
         let shards = 0..self.shards.count();
         shards

@@ -62,12 +62,12 @@ pub(super) struct Banks {
 
 #[derive(Debug)]
 struct State {
-    /// By slot.
+    /// The banks, by slot.
     banks: BTreeMap<u16, Kept>,
     peers: HashMap<PeerId, Peer>,
     /// Numbers of listeners whose queues were emptied once since they were closed.
     emptied: BTreeSet<u16>,
-    /// The last that was given to a bank. It does not come again in a life of the node.
+    /// The last generation that was given to a bank. It does not come again in a life of the node.
     generation: u32,
 }
 
@@ -182,15 +182,15 @@ impl Banks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a process attaches to: the directory, the journal, and the signals to the accepting
-    /// side of the node's own bank.
+    /// The descriptors that a process attaches to: the directory, the journal, and the signals to
+    /// the accepting side of the node's own bank.
     pub(super) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
         let (waiters, signals) = (&self.own.waiters, self.own_signals()?);
         let all = [waiters.directory().fd(), waiters.journal().fd(), signals.fd()];
         all.into_iter().map(|fd| fd.try_clone_to_owned()).collect()
     }
 
-    /// What tells waiters of listeners of connections over TCP.
+    /// The bell that tells waiters of listeners of connections over TCP.
     pub(super) fn listener_bell(&self) -> std::io::Result<ListenerBell> {
         Ok(ListenerBell {
             words: self.listeners.clone(),
@@ -205,7 +205,8 @@ impl Banks {
         signals.ok_or(std::io::ErrorKind::NotFound.into())
     }
 
-    /// What a process needs to map a bank. Returns `None` if the bank is not there any more.
+    /// The descriptors with which a process maps a bank. Returns `None` if the bank is not there
+    /// any more.
     pub(super) fn descriptors(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
         let state = self.lock();
         let kept = state.banks.get(&slot)?;
@@ -356,7 +357,7 @@ impl Banks {
         left
     }
 
-    /// What is counted of direct connections.
+    /// The counters of direct connections.
     pub(super) fn counters(&self, processes: &[u16]) -> Vec<Counter> {
         self.counts.sums(processes.iter().copied())
     }

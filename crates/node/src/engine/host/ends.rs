@@ -36,7 +36,7 @@ struct End {
     is_lent: bool,
 }
 
-/// An end that something is done with, see [`Ends::lend`].
+/// An end that the engine uses, see [`Ends::lend`].
 #[derive(Debug)]
 pub(super) struct Lent {
     number: u32,
@@ -106,13 +106,13 @@ impl Ends {
         })
     }
 
-    /// Readable when a holder's other end is gone.
+    /// A descriptor that is readable when a holder's other end is gone.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Readable as long as something is to be closed that no process has any more: for processes,
-    /// which see so without asking.
+    /// A descriptor that is readable as long as something is to be closed that no process has any
+    /// more. Processes see so without asking.
     pub(super) fn closings(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }

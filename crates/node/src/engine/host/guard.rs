@@ -1,4 +1,4 @@
-//! A program that is stopped in the middle of a stack does not keep others waiting.
+//! A thread that keeps a program stopped in the middle of a stack from making others wait.
 //!
 //! A thread that has waited for a lease for milliseconds says so in the lease's memory. A thread of
 //! the engine hears that, and looks at the process that holds the lease. If a signal has stopped that

@@ -151,7 +151,7 @@ fn socket_status(
     }
 }
 
-/// What the stacks and their ports count, each for itself if there are several.
+/// The counters of the stacks and their ports, each for itself if there are several.
 pub(super) fn counters(shards: &Shards) -> Option<Vec<Counter>> {
     let mut counters: Vec<Counter> = Vec::new();
     for (index, handle) in shards.iter() {

@@ -59,7 +59,7 @@ const A_MOMENT: Duration = Duration::from_millis(5);
 pub struct StackHost {
     config: NodeConfig,
     state: Mutex<State>,
-    /// Readable when a holder is gone.
+    /// The descriptor that is readable when a holder is gone.
     events: OwnedFd,
 }
 
@@ -77,22 +77,22 @@ struct State {
     /// The process whose quota was looked at last.
     looked_at: u16,
     ends: Ends,
-    /// What the threads of a life say that they have ended with.
+    /// The channel by which the threads of a life say that they have ended.
     alarm: Sender<()>,
     placement: Placement,
     recording: Option<Recording>,
     /// Recordings whose files were not complete when the client that had asked for them left.
     left: Vec<Recording>,
-    /// What was seen last, for when the stack cannot be looked at.
+    /// The status that was seen last, for when the stack cannot be looked at.
     last: StackStatus,
 }
 
 /// A process that has attached.
 #[derive(Debug, Clone, Copy)]
 struct Process {
-    /// The life that it is attached to.
+    /// The life to which the process is attached.
     life: u64,
-    /// The system's number of it.
+    /// The system's number of the process.
     pid: u32,
 }
 
@@ -214,7 +214,7 @@ fn watch(host: &Weak<StackHost>, alarms: &Receiver<()>) {
 }
 
 impl State {
-    /// A number for a process: the lowest that is free.
+    /// The lowest free number for a process.
     fn number(&self, life: &Life) -> Option<u16> {
         let last = ENGINE + MAX_PROCESSES as u16;
         let mut numbers = ENGINE + 1..=last;

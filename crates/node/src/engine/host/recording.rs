@@ -1,4 +1,4 @@
-//! A capture: a thread that writes what the node's processes record.
+//! A capture: a thread that writes the frames that the node's processes record.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,7 +26,8 @@ const SNAP_LENS: std::ops::RangeInclusive<u32> = 64..=262_144;
 
 pub(super) struct Recording {
     snap_len: u32,
-    /// Other memory to go on with. Its end is the recording's.
+    /// The channel by which the thread gets other memory to go on with. The channel's end is the
+    /// recording's.
     changes: Option<Sender<Vec<Player>>>,
     /// Hangs up when the file is complete.
     done: Receiver<()>,
@@ -122,9 +123,9 @@ impl Write for Counted {
     }
 }
 
-/// What the thread has. It waits for the file, and no other thread waits for it.
+/// The state of the thread. It waits for the file, and no other thread waits for it.
 struct Writer {
-    /// Of each shard. Within a look, the frames of one come after those of the other.
+    /// The player of each shard. Within a look, the frames of one come after those of the other.
     players: Vec<Player>,
     file: CaptureFile,
     /// The clock's time 0, since 1970.

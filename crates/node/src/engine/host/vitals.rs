@@ -1,4 +1,4 @@
-//! How a life is seen to be lost although no process has died in the wrong moment.
+//! Finding that a life is lost although no process has died in the wrong moment.
 //!
 //! Programs of a node can write to all of its memory. Whatever they do to it, the
 //! engine has to survive, and begin another life. It looks every now and then:
@@ -43,10 +43,10 @@ const PATIENCE_WITH_STILL: u32 = 6;
 /// The system's clock ticks a second, in which processor time is told (`proc(5)`).
 const TICKS: u64 = 100;
 
-/// What is the matter with a life.
+/// The health of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Nothing.
+    /// The life is well.
     Well,
     /// The life is over.
     Lost,
@@ -54,7 +54,7 @@ pub(super) enum Finding {
     Stuck,
 }
 
-/// How the leases of all shards have been.
+/// The health of the leases of all shards.
 #[derive(Debug, Default)]
 pub(super) struct Vitals {
     shards: Vec<Turns>,

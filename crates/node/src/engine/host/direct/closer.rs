@@ -23,7 +23,7 @@ const REAPS: usize = 256;
 /// looks in vain.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// What the thread is asked for.
+/// A request to the thread.
 #[derive(Debug)]
 pub(super) enum CloserRequest {
     Do(Task),
@@ -31,7 +31,7 @@ pub(super) enum CloserRequest {
     Release(Closed),
 }
 
-/// What is to be done with an end.
+/// A task about an end.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) bank: Arc<Bank>,

@@ -1,5 +1,5 @@
-//! What the engine closes: ends that no process has any more, and connections that wait at closed
-//! listeners. It also ends what a process was doing with direct connections when it died.
+//! Closing by the engine: of ends that no process has any more, and of connections that wait at
+//! closed listeners. It also ends what a process was doing with direct connections when it died.
 
 use std::collections::HashSet;
 use std::num::NonZeroU16;
@@ -238,7 +238,7 @@ impl Banks {
     }
 }
 
-/// What the threads of a dead process were doing: bank, number and step.
+/// The steps of a dead process's threads: bank, number and step.
 #[derive(Debug, Default)]
 struct Steps(HashSet<(u16, u16, Step)>);
 

@@ -58,7 +58,8 @@ pub(super) struct Life {
     fabric: Arc<Connections>,
     connecting: Option<JoinHandle<()>>,
     relays: Relays,
-    /// What carries the kernel's frames to the fabric, a thread for each queue, and what ends it.
+    /// The threads that carry the kernel's frames to the fabric, one for each queue, and the bells
+    /// that end them.
     inlets: Vec<(Doorbell, JoinHandle<()>)>,
     kernel: Option<Arc<Device>>,
     direct: Option<Arc<Banks>>,
@@ -66,7 +67,7 @@ pub(super) struct Life {
     drain: Duration,
 }
 
-/// What the death of a process has come to.
+/// The outcome of a process's death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Burial {
     /// The process was not running the stack.
@@ -77,22 +78,22 @@ pub(super) enum Burial {
     Lost,
 }
 
-/// What the engine keeps of a shard beside the way to it.
+/// The engine's part of a shard beside the way to it.
 struct Part {
     region: Arc<Region>,
     marks: Marks,
-    /// What the marks are.
+    /// The value of the marks.
     mark: u32,
     player: Player,
 }
 
 impl Life {
-    /// What tells this life from others, see [`Description`].
+    /// The number that tells this life from others, see [`Description`].
     pub(super) fn number(&self) -> u64 {
         self.description.life
     }
 
-    /// What a process needs to attach.
+    /// The description and descriptors with which a process attaches.
     pub(super) fn offer(&self) -> std::io::Result<(Description, Vec<OwnedFd>)> {
         let bells = &self.shards.get(0).bells;
         let mut list = vec![bells.fabric.try_clone()?.into_fd()];
@@ -117,7 +118,7 @@ impl Life {
         Ok((self.description.clone(), list))
     }
 
-    /// What a process needs to exchange frames with a peer of a shard.
+    /// The descriptors with which a process exchanges frames with a peer of a shard.
     pub(super) fn peer(&self, shard: u8, slot: u16, generation: u16) -> Option<PeerDescriptors> {
         let known = shard < self.shards.count();
         known
@@ -125,7 +126,7 @@ impl Life {
             .flatten()
     }
 
-    /// What a process needs to use a bank of direct connections.
+    /// The descriptors with which a process uses a bank of direct connections.
     pub(super) fn bank(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
         self.direct.as_ref()?.descriptors(slot, generation)
     }
@@ -153,7 +154,7 @@ impl Life {
         Some(sockets)
     }
 
-    /// What the node's processes count of direct connections.
+    /// The counts of the node's processes about direct connections.
     pub(super) fn direct_counters(&self) -> Vec<Counter> {
         let processes = self.processes.numbers();
         self.direct
@@ -167,7 +168,7 @@ impl Life {
         shards.map(|shard| self.fabric.lock(shard).memory()).sum()
     }
 
-    /// What the node counts of peers that come and go, each shard for itself if there are several.
+    /// The counters of peers that come and go, each shard for itself if there are several.
     pub(super) fn membership_counters(&self) -> Vec<Counter> {
         let count = self.shards.count();
         let of_shard = |index: u8| {
@@ -177,8 +178,8 @@ impl Life {
         (0..count).flat_map(of_shard).collect()
     }
 
-    /// What plays the frames that cross the links of the shards; of all these of a shard,
-    /// one at a time.
+    /// The players of the frames that cross the links of the shards. Of all these of a shard, one
+    /// plays at a time.
     pub(super) fn players(&self) -> Vec<Player> {
         self.parts.iter().map(|part| part.player.clone()).collect()
     }
@@ -201,8 +202,8 @@ impl Life {
         self.fabric.wake_sleeper();
     }
 
-    /// A process of the node is dead. If it died while it ran the stack, that is mended. Never
-    /// waits for the lease, which another one may have that is dead as well.
+    /// Cleans up after a process of the node that is dead. If it died while it ran the stack, that
+    /// is mended. Never waits for the lease, which another dead process may have.
     pub(super) fn bury(&self, process: u16) -> Burial {
         // It takes up what the dead one has left undone in any of them.
         let seized = self.shards.iter().map(|(_, shard)| shard.lease.seize(process));

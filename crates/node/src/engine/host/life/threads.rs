@@ -1,4 +1,4 @@
-//! The threads of a life: how they begin, and how long their ends are waited for.
+//! The threads of a life: their beginnings, and the waits for their ends.
 
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;

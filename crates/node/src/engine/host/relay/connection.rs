@@ -15,17 +15,17 @@ use crate::wait::{Gone, Guard};
 pub(super) struct Relay {
     pub(super) id: ConnectionId,
     pub(super) end: End,
-    /// The peer will send no more, and the program knows.
+    /// Whether the peer will send no more, and the program knows.
     is_delivered: bool,
-    /// The program will send no more, and the stack knows.
+    /// Whether the program will send no more, and the stack knows.
     is_sent: bool,
 }
 
-/// The engine's end of what the program has of a connection.
+/// The engine's end of the socket that the program has of a connection.
 pub(in crate::engine::host) enum End {
-    /// Of the descriptor that stood for it all along.
+    /// The other end of the descriptor that stood for the connection all along.
     Descriptor(Lent),
-    /// Of a connection that the engine has made to the program's listener of the kernel's.
+    /// A connection that the engine has made to the program's listener of the kernel's.
     Caller(Caller),
 }
 
@@ -46,10 +46,10 @@ impl End {
     }
 }
 
-/// How it goes on with one.
+/// The course of the carrying of a connection's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Course {
-    /// Something has to happen first.
+    /// The carrying waits for something.
     Waits,
     GoesOn,
     IsOver,
@@ -171,7 +171,7 @@ impl Relay {
         Ok(Course::GoesOn)
     }
 
-    /// What an error of the stack's means for what is carried.
+    /// The course after an error of the stack's.
     fn course(&self, error: SocketError) -> Course {
         match (error, &self.end) {
             (SocketError::WouldBlock | SocketError::InProgress | SocketError::Taken, _) => Course::Waits,

@@ -15,12 +15,12 @@ use crate::callers::{Callers, Forwarded};
 /// Processes that may accept from one listener and have been told the peers' addresses, at most.
 const TABLES: usize = 8;
 
-/// Where a listener of the kernel's is reached, and the tables of the processes that are told the
+/// The address of a listener of the kernel's, and the tables of the processes that are told the
 /// peers.
 #[derive(Debug)]
 pub(in crate::engine::host) struct Forward {
     listener: SocketAddr,
-    /// Of each program that has it, the one that said so last first.
+    /// The tables of the programs that have it, the one that said so last first.
     callers: Vec<Arc<Callers>>,
     pub(super) which: Forwarded,
 }

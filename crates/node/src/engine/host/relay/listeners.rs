@@ -1,4 +1,5 @@
-//! Listeners whose connections are carried: all, or those that their programs do not take.
+//! Listeners whose connections are carried: all connections, or those that their programs do not
+//! take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +22,13 @@ const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 pub(super) struct Listener {
     id: ListenerId,
     forward: Arc<Forward>,
-    /// Only those that its program does not take.
+    /// Set if only connections are carried that its program does not take.
     standby: Option<Standby>,
     is_watched: bool,
-    /// The one that was connected to the program's last, which may still wait for room there.
+    /// The connection that was connected to the program's last, which may still wait for room
+    /// there.
     last: Option<Token>,
-    /// When it is to be looked at again, whatever happens.
+    /// The time when the listener is to be looked at again, whatever happens.
     next_turn: Option<Instant>,
 }
 

@@ -20,7 +20,7 @@ use crate::wait::Gone;
 /// How often the engine looks which connections are closed: no program reports that.
 const SWEEP_NS: u64 = 1_000_000_000;
 
-/// What makes the kernel signal the owner of a connection.
+/// A pair of sockets that makes the kernel signal the owner of a connection.
 #[derive(Debug)]
 pub(in crate::engine::host) struct Messenger {
     owned: OwnedFd,

@@ -38,23 +38,23 @@ pub(super) struct Relays {
     shards: Arc<Shards>,
     direct: Option<Arc<Banks>>,
     alarm: Sender<()>,
-    /// By shard, of those that ever had one.
+    /// The carriers by shard, of shards that ever had one.
     carriers: Mutex<Carriers>,
 }
 
 type Carriers = BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>;
 
-/// What is to be carried.
+/// An order to carry.
 enum Order {
     /// The bytes of a holder's connection.
     Connection(Lent),
     /// The bytes of peers that connect to a holder's listener.
     Listener(u32, Arc<Forward>),
-    /// To the owner of a holder's connection, that urgent data were announced.
+    /// Signals to the owner of a holder's connection, that urgent data were announced.
     Owner(u32, Messenger),
 }
 
-/// What the control thread says to one that carries.
+/// The orders of the control thread to one that carries.
 struct Orders {
     new: Mutex<Vec<Order>>,
     bell: Doorbell,

@@ -16,21 +16,21 @@ const LOOKS: u32 = 10;
 /// How long the first connection waits that no thread waits for.
 const PATIENCE_NS: u64 = 10_000_000;
 
-/// What is to be done at a listener.
+/// The next step at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Nothing before that, unless another connection comes.
+    /// No step before that time, unless another connection comes.
     Until(Option<Instant>),
     /// To take a connection.
     Take,
-    /// Nothing any more: its program is told on the node, or it is closed.
+    /// No step any more: its program is told on the node, or it is closed.
     Never,
 }
 
 /// A listener whose connections the engine takes if no program does.
 pub(super) struct Standby {
     holder: u32,
-    /// When it was looked at last, how often, and when that will be so again.
+    /// The number of looks so far.
     looks: u32,
     next_look: Instant,
     /// The connection that waits first, and since when.

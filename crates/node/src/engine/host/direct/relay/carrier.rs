@@ -1,4 +1,4 @@
-//! The thread that carries.
+//! The thread that carries the bytes of direct connections.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
@@ -29,7 +29,8 @@ const EVENTS: usize = 64;
 /// Rounds in which what is there is still carried when the node ends.
 const LAST_ROUNDS: usize = 1024;
 
-/// What stands for the doorbell and for the ear among the descriptors. Holders have their numbers.
+/// The tokens of the doorbell and of the ear among the descriptors. The tokens of holders are their
+/// numbers.
 const BELL: u64 = u64::MAX;
 const EAR: u64 = u64::MAX - 1;
 
@@ -44,11 +45,11 @@ pub(super) struct Carrier<'a> {
     pub(super) thread: ThreadNumber,
     pub(super) waiter: WaiterNumber,
     pub(super) ear: Ear,
-    /// The sockets, the ear and the doorbell.
+    /// The epoll of the sockets, the ear and the doorbell.
     descriptors: OwnedFd,
-    /// By token: that of a holder is its number.
+    /// The relays by token; that of a holder is its number.
     relays: BTreeMap<u64, Relay>,
-    /// The token of each end: by slot and number.
+    /// The token of each end, by slot and number.
     tokens: HashMap<(u16, u16), u64>,
     /// Tokens of ends to which something may have happened.
     due: BTreeSet<u64>,

@@ -13,10 +13,10 @@ use super::super::super::ends::is_alone;
 use super::super::super::relay::RelayEnd;
 use crate::direct::Bank;
 
-/// How it goes on with an end.
+/// The course of the carrying of an end's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Course {
-    /// Something has to happen first.
+    /// The carrying waits for something.
     Waits,
     GoesOn,
     IsOver,
@@ -27,15 +27,15 @@ pub(super) struct Relay {
     pub(super) bank: Arc<Bank>,
     pub(super) connection: ConnectionId,
     pub(super) socket: RelayEnd,
-    /// The ear hears of it.
+    /// Whether the ear hears of the end.
     pub(super) is_heard: bool,
-    /// The peer will send no more, and the program knows.
+    /// Whether the peer will send no more, and the program knows.
     pub(super) is_delivered: bool,
-    /// The program will send no more, and the peer knows.
+    /// Whether the program will send no more, and the peer knows.
     pub(super) is_sent: bool,
-    /// What the program has sent waits for room in the ring.
+    /// Whether bytes that the program has sent wait for room in the ring.
     pub(super) wants_room: bool,
-    /// What the peer has sent waits for room in the socket.
+    /// Whether bytes that the peer has sent wait for room in the socket.
     pub(super) is_socket_full: bool,
 }
 

@@ -42,7 +42,7 @@ const LONGEST_END: Duration = Duration::from_secs(1);
 /// Connections of a queue that one call refuses at most.
 const REFUSALS: usize = 64;
 
-/// What other threads say to the one that carries.
+/// The orders of other threads to the one that carries.
 #[derive(Debug)]
 pub(super) struct RelayOrders {
     new: Mutex<Vec<Order>>,
@@ -53,14 +53,14 @@ pub(super) struct RelayOrders {
     ended: Condvar,
 }
 
-/// What is to be carried.
+/// An order to carry.
 #[derive(Debug)]
 enum Order {
     /// The bytes of a holder's connection.
     Holder(DirectEnd, Lent),
     /// The bytes of a connection to a forwarded listener.
     Caller(Offered, Caller),
-    /// To the owner of an end, that urgent data were announced.
+    /// Signals to the owner of an end, that urgent data were announced.
     Owner(DirectEnd, Messenger),
 }
 
