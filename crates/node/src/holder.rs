@@ -1,4 +1,4 @@
-//! What this process has its connections and listeners by.
+//! The holders by which this process has its connections and listeners.
 //!
 //! A connection of an attached process is held by a descriptor. It is one end of a pair of Unix
 //! sockets of which the node's engine has the other end. The engine closes the connection when no
@@ -29,29 +29,29 @@ const FIRST: u16 = 4;
 /// Holders that wait to be used again, at most. More are closed.
 const SPARE: usize = 64;
 
-/// What keeps a connection or listener open. Dropping it, without having given it
-/// back, lets go of it on behalf of this process.
+/// A descriptor that keeps a connection or listener open. Dropping it, without having given it
+/// back, lets go of the connection or listener on behalf of this process.
 #[derive(Debug)]
 pub struct Holder(Option<Held>);
 
 #[derive(Debug)]
 struct Held {
     number: u32,
-    /// Nothing while the program has it.
+    /// The descriptor, unless the program has it.
     socket: Option<OwnedFd>,
     origin: Origin,
-    /// A copy of the descriptor may be anywhere.
+    /// Whether a copy of the descriptor may be anywhere.
     given_away: AtomicBool,
     /// The program has set something of the descriptor, such as an owner, so it is not used again
     /// for another socket.
     is_marked: AtomicBool,
-    /// The engine has taken a port from the kernel for what it stands for.
+    /// Whether the engine has taken a port from the kernel for what it stands for.
     has_port: bool,
     /// How often the names of all descriptors had been looked at when it began to stand for something.
     looks: AtomicU64,
 }
 
-/// Which process got a holder, and when.
+/// The process that got a holder, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Origin {
     process: u32,
@@ -68,7 +68,7 @@ impl Origin {
     }
 }
 
-/// Why there is no holder.
+/// The reason why there is no holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
     /// The node is gone.
@@ -100,7 +100,7 @@ impl HolderError {
 }
 
 impl Holder {
-    /// Of a node that only this process uses.
+    /// The holder of a socket of a node that only this process uses.
     pub(crate) const PRIVATE: Holder = Holder(None);
 
     /// The holder's number, unless the node is only this process's.

@@ -13,11 +13,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A descriptor, and what it is waited for, as for `poll(2)`.
+/// A descriptor, and the events for which it is waited, as for `poll(2)`.
 pub type Awaited<'a> = (BorrowedFd<'a>, u16);
 
-/// What every thread of this process asks the library that stands in for the kernel. Both may be
-/// called at any time.
+/// The functions that every thread of this process calls in the library that stands in for the
+/// kernel. Both may be called at any time.
 #[derive(Debug, Clone, Copy)]
 pub struct Hook {
     /// Whether something waits for this thread to leave the call that it is in. It calls

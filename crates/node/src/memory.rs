@@ -20,16 +20,16 @@ use crate::shard::{WAITERS, Waiting};
 /// Holders beyond two for each possible socket.
 const SPARE_HOLDERS: u32 = 1 << 13;
 
-/// What the pieces of a region depend on.
+/// The facts on which the pieces of a region depend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Layout {
-    /// Of the stack, its secrets included.
+    /// The configuration of the stack, its secrets included.
     pub(crate) stack: Config,
     /// Threads that wait and registrations with polls, at most.
     pub(crate) interests: u32,
     /// Holders of connections and listeners, at most; spare ones count.
     pub(crate) holders: u32,
-    /// Of the node's port, if processes share it.
+    /// The configuration of the node's port, if processes share it.
     pub(crate) port: Option<PortConfig>,
     /// Whether the node has direct connections, and this is its first shard.
     pub(crate) direct: bool,

@@ -19,23 +19,23 @@ use crate::wait::{Gone, Guard, ShardHandle};
 pub struct Relayed {
     /// This side's address; none, if the connection is over.
     pub local: Option<SocketAddr>,
-    /// The peer's.
+    /// The peer's address.
     pub peer: Option<SocketAddr>,
 }
 
-/// That this process has a poll, see [`ShardHandle::own`].
+/// The note that this process has a poll, see [`ShardHandle::own`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ownership(Option<u32>);
 
 impl ShardHandle {
-    /// Which thread drives the shard.
+    /// The threads that drive the shard.
     #[inline]
     pub fn placement(&self) -> Placement {
         self.signals.placement()
     }
 
-    /// Something that will keep a connection or listener open. To be taken before the
-    /// lease: it may have to be asked for.
+    /// A holder that will keep a connection or listener open. Take it before the lease: it may have
+    /// to be asked for.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl ShardHandle {
         attachment.identify(descriptor)
     }
 
-    /// What a holder stands for in this shard.
+    /// The connection or listener that a holder stands for in this shard.
     pub(crate) fn held(&self, holder: &Holder) -> Result<Option<Event>, Gone> {
         let shard = self.enter()?;
         let number = holder.number();

@@ -27,7 +27,7 @@ pub enum Placement {
     Adaptive,
 }
 
-/// The text is no placement.
+/// The text is no name of a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a placement is one of inline, engine, adaptive")]
 pub struct InvalidPlacement;

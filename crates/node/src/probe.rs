@@ -20,9 +20,9 @@ use toehold_wire::{Mac, arp, icmpv6, ipv6, ndisc, protocol};
 
 /// How often each address is asked for, RFC 5227's PROBE_NUM.
 const PROBES: u32 = 3;
-/// Between two of them.
+/// Time between two probes.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After the last one.
+/// Time to wait after the last probe.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a sleep lasts at most, for links that wake no thread.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
@@ -158,7 +158,7 @@ impl Probe<'_> {
         frame
     }
 
-    /// What a frame says of the addresses.
+    /// Judges what a frame says of the addresses.
     fn judge(&self, frame: &Received<'_>) -> Option<AddressTaken> {
         let view = ethernet::Frame::new(frame.private).ok()?;
         let (address, by) = match (view.ethertype(), view.vlan()) {

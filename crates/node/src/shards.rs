@@ -22,14 +22,14 @@ use crate::wait::ShardHandle;
 
 /// The ways to all shards of a node.
 pub struct Shards {
-    /// Most nodes have no other one, and should not have to look for it.
+    /// The first shard. Most nodes have no other one, and should not have to look for it.
     first: ShardHandle,
     others: Box<[ShardHandle]>,
     direct: Option<Direct>,
 }
 
 impl Shards {
-    /// `None` of no shards.
+    /// The ways to these shards; `None` if there are none.
     pub(crate) fn new(shards: Vec<ShardHandle>) -> Option<Shards> {
         let mut shards = shards.into_iter();
         Some(Shards {
@@ -39,7 +39,7 @@ impl Shards {
         })
     }
 
-    /// The ways of a process that has a part in the node's direct connections.
+    /// The ways, for a process that has a part in the node's direct connections.
     pub(crate) fn with_direct(mut self, direct: Option<Direct>) -> Shards {
         self.direct = direct;
         self
@@ -87,8 +87,8 @@ impl Shards {
         (0..count).map(move |step| (home + step) % count)
     }
 
-    /// The connection or listener that a descriptor is, which another process has given
-    /// to this one, in every shard that has one, and its holder.
+    /// The holder that a descriptor is, which another process has given to this one. Also its
+    /// connection or listener, in every shard that has one.
     ///
     /// # Errors
     ///

@@ -13,10 +13,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use toehold_shm::{Access, Region, RegionError, Words};
 
-/// "TOEUSE", and the version of the layout.
+/// The first word: "TOEUSE", and the version of the layout.
 const MARK: u64 = u64::from_be_bytes(*b"TOEUSE\0\x02");
 
-/// From one counter to the next, in words: two cache lines, since processors fetch pairs.
+/// Words from one counter to the next: two cache lines, since processors fetch pairs.
 const APART: usize = 16;
 
 const BYTES: usize = (Counter::ALL.len() + 1) * APART * size_of::<u64>();
@@ -80,7 +80,7 @@ counters! {
     Calls = "calls" "calls without the kernel";
 }
 
-/// Why there are no counters.
+/// The reason why there are no counters.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// The system has no memory for the counters, or the file is of another kind.
@@ -89,9 +89,9 @@ pub enum UsageError {
     /// The file cannot be opened.
     #[error("cannot open the counters {path}: {source}")]
     Open {
-        /// Where they were said to be.
+        /// The path that was given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
     /// The counters are of another version.
@@ -166,7 +166,7 @@ impl Usage {
         self.word(counter).fetch_add(count, Relaxed);
     }
 
-    /// What has been counted.
+    /// The present value of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.word(counter).load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The TAP device of a node: made, told of, and removed by the engine.
+//! The TAP device of a node: the engine makes it, describes it to processes, and removes it.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
@@ -26,13 +26,13 @@ pub(super) const KERNEL_PORTS: RangeInclusive<u16> = 32768..=49151;
 /// Ports left to the node, at least.
 const LEAST_PORTS: u16 = 1024;
 
-/// Where the kernel keeps the ports it chooses from.
+/// The file with the range of ports that the kernel chooses from.
 pub(super) const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// Why a node has no TAP device.
+/// The reason why a node has no TAP device.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// A namespace without a device to be in it.
+    /// A namespace is given without a device to be in it.
     #[error("a network namespace is for the node's TAP device: give --tap as well")]
     NoDevice,
     /// Queues without a device that has them.
@@ -64,13 +64,14 @@ pub enum KernelError {
 /// A node's device. Dropping it removes what was made.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Of each queue a descriptor, kept for processes that attach.
+    /// A descriptor of each queue, kept for processes that attach.
     queues: Vec<OwnedFd>,
     description: Description,
-    /// In its namespace, whatever becomes of the namespace's name.
+    /// The interface in its namespace, whatever becomes of the namespace's name.
     interface: Watched,
     namespace: Namespace,
-    /// What the node and the kernel both have; none of a family that the node does not have.
+    /// The addresses that the node and the kernel both have; none of a family that the node does
+    /// not have.
     addresses: [Option<IpAddr>; 2],
     ports: RangeInclusive<u16>,
     made: Made,
@@ -79,13 +80,13 @@ pub(crate) struct Device {
 /// A device, for a process that has descriptors of its queues.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// As it was made.
+    /// The device as it was made.
     pub(crate) tap: TapDescription,
-    /// How many there are.
+    /// The number of queues.
     pub(crate) queues: u8,
 }
 
-/// What was made so far, and the file that says so.
+/// The parts that were made so far, and the file that says so.
 #[derive(Debug)]
 struct Made {
     leftovers: Leftovers,
@@ -158,7 +159,7 @@ impl Device {
         self.queues.iter().map(OwnedFd::try_clone).collect()
     }
 
-    /// What has to be known beside the descriptors.
+    /// The facts that a process must know beside the descriptors.
     pub(crate) fn description(&self) -> &Description {
         &self.description
     }
@@ -257,7 +258,7 @@ impl Drop for Made {
     }
 }
 
-/// What still works, where it is a privilege that is missing.
+/// A hint at what still works, where a privilege is missing.
 fn hint(error: &TapError) -> &'static str {
     match error {
         TapError::NoDriver | TapError::NoAccess | TapError::NotPermitted(_) => {
@@ -267,7 +268,7 @@ fn hint(error: &TapError) -> &'static str {
     }
 }
 
-/// Addresses, and up.
+/// Gives the interface its addresses, and sets it up.
 fn configure(
     interface: &mut Interface,
     namespace: &Namespace,

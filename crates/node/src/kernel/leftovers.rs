@@ -1,5 +1,5 @@
-//! What a killed engine leaves with the kernel: a file in the fabric says what, and the process
-//! that sweeps the fabric removes it.
+//! The leftovers of a killed engine with the kernel. A file in the fabric says what they are, and
+//! the process that sweeps the fabric removes them.
 //!
 //! The kernel removes a TAP device with its last descriptor, but a program may still have one. The
 //! name of a namespace stays until a process takes it away.
@@ -13,10 +13,10 @@ use super::InterfaceName;
 use crate::as_text;
 use crate::fabric::read_file;
 
-/// Of a node's files, the one about its device.
+/// The ending of the file of a node about its device.
 pub(crate) const SUFFIX: &str = "tap";
 
-/// What there is to be removed.
+/// The things to be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leftovers {
     #[serde(with = "as_text")]

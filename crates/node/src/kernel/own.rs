@@ -8,7 +8,7 @@ use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceErr
 
 use super::device::{KERNEL_PORTS, PORT_RANGE};
 
-/// Why there is none.
+/// The reason why there is no network of the node's own.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnNetworkError {
     /// No namespace can be made.

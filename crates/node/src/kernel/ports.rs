@@ -28,7 +28,7 @@ struct State {
     /// The kernel's sockets, and how many listeners share each: whether two may have the
     /// same port is the node's stack's to say.
     sockets: HashMap<SocketAddr, (OwnedFd, u32)>,
-    /// By the holders of the listeners.
+    /// The addresses that were taken, by the holders of the listeners.
     taken: HashMap<u32, Vec<SocketAddr>>,
 }
 
@@ -43,7 +43,7 @@ impl Ports {
     ///
     /// # Errors
     ///
-    /// `ADDRINUSE` if a program of the kernel's has it; what else the kernel has against it.
+    /// `ADDRINUSE` if a program of the kernel's has the port; other errors of the kernel's.
     pub(crate) fn take(
         &self,
         device: &Device,

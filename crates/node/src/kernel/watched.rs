@@ -1,4 +1,4 @@
-//! An interface that was made, and how it is now, whatever other programs have done to it.
+//! An interface that was made, and its present state, whatever other programs have done to it.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use toehold_link::interface::{Interface, InterfaceError, Namespace};
 
 use crate::control::{DeviceState, KernelStatus};
 
-/// Where `ip netns` keeps names.
+/// The folder in which `ip netns` keeps names.
 const NAMES: &str = "/run/netns";
 
 /// A network interface in the namespace where it was made.
@@ -15,10 +15,10 @@ const NAMES: &str = "/run/netns";
 pub(crate) struct Watched {
     /// The interface; `None` if it was removed.
     interface: Mutex<Option<Interface>>,
-    /// When it was made.
+    /// The name when the interface was made.
     name: String,
     netns: Option<String>,
-    /// Which the others know; `None` if it may have any.
+    /// The address that peers know; `None` if it may have any.
     address: Option<[u8; 6]>,
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
-/// What [`KEEPER`](super::KEEPER) is to say of a descriptor.
+/// The value of [`KEEPER`](super::KEEPER) for a descriptor.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Where the library is that is preloaded, and how the dynamic linker is told.
+//! The place of the library that is preloaded, and the variable of the dynamic linker.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::{LIBRARY, LIBRARY_VARIABLE};
 
-/// Where it is looked for, from the command's own directory.
+/// The folders in which the library is looked for, from the command's own.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/toehold"];
 
-/// Why the library cannot be preloaded.
+/// The reason why the library cannot be preloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// The library is not there.
@@ -81,14 +81,15 @@ pub fn preload(library: &Path, former: Option<&OsStr>) -> OsString {
     value
 }
 
-/// What was there without the library, for a process that is not to have it.
+/// The value of [`PRELOAD`](super::PRELOAD) without the library, for a process that is not to have
+/// it.
 pub fn without(former: Option<&OsStr>) -> Option<OsString> {
     let others: Vec<_> = others(former).collect();
     (!others.is_empty()).then(|| others.join(OsStr::new(":")))
 }
 
-/// The value of a variable of the [sanitizers](super::SANITIZERS): what programs are told, and what was
-/// there, which is the last word.
+/// The value of a variable of the [sanitizers](super::SANITIZERS): the library's settings, and the
+/// former value, which has the last word.
 pub fn relaxed(told: &str, former: Option<&OsStr>) -> OsString {
     match former.filter(|former| !former.is_empty()) {
         None => told.into(),

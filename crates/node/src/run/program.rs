@@ -1,4 +1,4 @@
-//! What program a command means, and what of it the library cannot reach.
+//! The program that a command means, and the reasons why the library cannot reach it.
 //!
 //! The dynamic linker loads the library. So a program without one, or one whose dynamic linker does
 //! not do so, stays with the kernel. So does a program that makes its system calls itself. This is
@@ -16,7 +16,7 @@ use rustix::process::{getegid, geteuid, getgid, getuid};
 
 use crate::why::Reason;
 
-/// Where programs are looked for if the environment does not say.
+/// The folders of programs if the environment does not say.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// How often a script's interpreter may be a script (the kernel's limit).
@@ -31,7 +31,7 @@ const MAX_HEADERS: u64 = 256;
 /// Bytes of a program header.
 const HEADER: u64 = 56;
 
-/// Why a command cannot be run.
+/// The reason why a command cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// No program has that name.
@@ -43,7 +43,7 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
-    /// What a shell's exit status would be.
+    /// The exit status that a shell would have.
     pub fn exit_status(&self) -> u8 {
         match self {
             ProgramError::Missing(_) => 127,
@@ -102,8 +102,8 @@ fn executable(path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Why a program will not use the node, as its file tells, and whose file that is: the program's, or that of
-/// what interprets it. `None` where nothing is known to be in the way.
+/// The reason why a program will not use the node, as its file tells, and that file: the program's,
+/// or that of its interpreter. `None` where no obstacle is known.
 pub fn obstacle(program: &Path) -> Option<(PathBuf, Reason)> {
     let mut path = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
@@ -123,7 +123,8 @@ pub fn obstacle(program: &Path) -> Option<(PathBuf, Reason)> {
     None
 }
 
-/// What a script's first line names; where that is `env`, what `env` runs.
+/// The interpreter that a script's first line names; where that is `env`, the program that `env`
+/// runs.
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
     let line = line.split(|&byte| byte == b'\n').next()?;
     let mut words = line

@@ -26,7 +26,7 @@ const MAX_NAMES: usize = 1 << 12;
 /// Bytes of a name's first part, at most: a number follows.
 const MAX_NAME: usize = 56;
 
-/// Why there is no node to stay on.
+/// The reason why there is no node to stay on.
 #[derive(Debug, thiserror::Error)]
 pub enum StayError {
     /// The fabric cannot be used.

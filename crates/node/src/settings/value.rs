@@ -1,4 +1,4 @@
-//! Kinds of values: how each is written and read.
+//! Kinds of values, and how each is written and read.
 
 use std::fmt::Display;
 use std::str::FromStr;

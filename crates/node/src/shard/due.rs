@@ -49,7 +49,7 @@ pub struct Debt {
     wakeups: [Option<Wakeup>; MOST],
     /// Numbers of published listeners whose waiters are to be told.
     listeners: [Option<u16>; MOST],
-    /// Beyond them, a bit for each number modulo 64.
+    /// A bit for each further number modulo 64.
     crowd: u64,
 }
 
@@ -109,10 +109,10 @@ impl Due {
     }
 }
 
-/// What a thread of a node does when it lets go of a shard.
+/// The work of a thread of a node when it lets go of a shard.
 #[derive(Debug)]
 pub struct Leaving {
-    /// Of all shards of the node.
+    /// The wakes of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
 }
 

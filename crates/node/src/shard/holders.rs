@@ -1,4 +1,4 @@
-//! Which connection or listener a holder stands for.
+//! The connections and listeners that holders stand for.
 //!
 //! A *holder* is a pair of connected Unix sockets. Programs have one end as the descriptor of a
 //! connection or listener. The engine has the other end and sees when no process has the first one
@@ -30,9 +30,9 @@ struct Record {
 struct Head {
     /// No holder from this number on has ever stood for anything.
     touched: u32,
-    /// How many stand for something.
+    /// The number of holders that stand for something.
     used: u32,
-    /// For how many of those the engine carries bytes.
+    /// The number of those for which the engine carries bytes.
     relayed: u32,
     /// Connections of its own for which it does.
     callers: u32,
@@ -48,7 +48,7 @@ impl Head {
     }
 }
 
-/// What the holders of all processes of a node stand for.
+/// The connections and listeners that the holders of all processes of a node stand for.
 #[derive(Debug)]
 pub(crate) struct Holders {
     head: Table<Head>,
@@ -162,13 +162,13 @@ impl Holders {
         }
     }
 
-    /// What the holder stands for.
+    /// The connection or listener that the holder stands for.
     pub(crate) fn get(&self, number: u32) -> Option<Event> {
         let record = self.records.get(number as usize)?;
         (record.source != 0).then(|| Event::from_word(record.source))
     }
 
-    /// What the holder stood for; from now on it stands for nothing.
+    /// Takes the connection or listener from the holder, which stands for nothing from now on.
     #[inline]
     pub(crate) fn take(&mut self, number: u32) -> Option<Event> {
         let source = self.get(number)?;

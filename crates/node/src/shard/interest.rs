@@ -1,10 +1,10 @@
-//! What a registration with a poll is watched for, in the terms of epoll(7).
+//! The interest of a registration with a poll, in the terms of epoll(7).
 
 use std::ops::{BitOr, BitOrAssign};
 
 use toehold_stack::{Change, Readiness};
 
-/// What a registration is watched for. Errors and hang-ups are told in any case.
+/// The events for which a registration is watched. Errors and hang-ups are told in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest(u16);
 
@@ -113,7 +113,7 @@ impl Interest {
         change.is_among(changes)
     }
 
-    /// What of this readiness is to be told; `None` if there is nothing to tell.
+    /// The part of this readiness that is to be told; `None` if there is nothing to tell.
     pub fn select(self, readiness: Readiness) -> Option<Readiness> {
         let told = Readiness {
             readable: readiness.readable && self.is_readable(),

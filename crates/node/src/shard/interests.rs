@@ -15,11 +15,11 @@ use super::interest::Interest;
 /// Keys of polls have this bit, which no index of a connection or listener reaches.
 const POLL: u64 = 1 << 30;
 
-/// What is waited for.
+/// The key of an entry's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
-/// What can be registered with a poll.
+/// A source that can be registered with a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
     /// A connection or listener.
@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// What an entry is.
+/// The kinds of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Kind {
@@ -76,14 +76,15 @@ pub(crate) struct Entry {
     /// Next entry of the bucket.
     next: u32,
     pub(crate) owner: u32,
-    /// Which of the names a source is registered under with its poll.
+    /// The name under which a source is registered with its poll.
     name: u32,
-    /// What a registration is watched for, an [`Interest`].
+    /// The events for which a registration is watched, an [`Interest`].
     pub(crate) interest: u32,
     kind: u8,
-    /// Not 0: in its poll's queue.
+    /// Whether the entry is in its poll's queue (not 0).
     pub(crate) queued: u8,
-    /// What the registrations in several shards of one source have in common; 0: it is in one.
+    /// The number that the registrations in several shards of one source have in common; 0 if it is
+    /// in one.
     pub(crate) group: u16,
     /// Next entry of its poll's queue.
     pub(crate) queue_next: u32,
@@ -110,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// One of a poll's, in no queue and set yet.
+    /// An entry of a poll's, in no queue and set yet.
     pub(crate) fn of_poll(kind: Kind, poll: u32, key: Key, token: u64, interest: Interest) -> Entry {
         Entry {
             token,
@@ -139,7 +140,7 @@ impl Entry {
         (self.set_next, self.set_previous) = (0, 0);
     }
 
-    /// What a registration is of.
+    /// The source of a registration.
     #[inline]
     pub(crate) fn watched(&self) -> Watched {
         match self.key & POLL {
@@ -148,7 +149,7 @@ impl Entry {
         }
     }
 
-    /// What a registration is watched for.
+    /// The interest of a registration.
     #[inline]
     pub(super) fn interest(&self) -> Interest {
         Interest::from_word(self.interest)
@@ -297,7 +298,7 @@ impl Interests {
         same.next().map(|(index, _)| index)
     }
 
-    /// What a thread waits for with this key.
+    /// The entry of a thread that waits for something with this key.
     pub(crate) fn thread(&self, key: Key, slot: u32) -> Option<u32> {
         self.of(key)
             .find(|(_, entry)| entry.is(Kind::Thread) && entry.owner == slot)

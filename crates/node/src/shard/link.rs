@@ -24,7 +24,7 @@ pub(crate) enum NodeLink {
 }
 
 impl NodeLink {
-    /// The port, if it is one.
+    /// The port, if the link is one.
     #[inline]
     pub(crate) fn port(&mut self) -> Option<&mut Port> {
         match self {

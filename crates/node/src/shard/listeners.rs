@@ -1,5 +1,5 @@
 //! Listeners of a shard. Those of a node's first shard take direct connections, if the node has
-//! them: whatever changes there has to be told to its directory.
+//! them. The node's directory is told of every change there.
 
 use std::net::SocketAddr;
 
@@ -56,7 +56,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What a listener is for peers, if it takes direct connections.
+    /// The id by which peers know a listener, if it takes direct connections.
     pub fn direct_listener(&mut self, id: ListenerId) -> Option<direct::ListenerId> {
         self.published.as_mut()?.listener_of(Event::Listener(id))
     }

@@ -1,8 +1,7 @@
 //! A shard: a stack, the link it uses, and the threads that wait for it.
 //!
-//! This is one process's handles to state that lies in the node's region, and
-//! what it needs beside them. Everything here happens under the shard's lease
-//! and never waits.
+//! These are one process's handles to state that lies in the node's region, with what it needs
+//! beside them. Everything here happens under the shard's lease and never waits.
 
 mod due;
 mod holders;
@@ -47,14 +46,14 @@ const BURST: usize = 64;
 /// With as many connections, their control blocks fill the cache of a processor's core.
 const MANY_CONNECTIONS: u32 = 2048;
 
-/// About so many bytes, if they are long: no more than stay in the processor's own cache until
-/// the program reads them.
+/// Bytes of a burst of long frames, about: no more than stay in the processor's own cache until the
+/// program reads them.
 const BURST_BYTES: usize = 64 << 10;
 
 /// A frame is long from this length on: its copy takes longer than all else that is done with it.
 const LONG_FRAME: usize = 16 << 10;
 
-/// About how fast a program reads what was in long frames.
+/// Speed, about, at which a program reads the bytes of long frames.
 const READ_BYTES_PER_NS: u64 = 4;
 
 /// How much time may pass between two looks at the timers while frames flow.
@@ -71,14 +70,14 @@ const STALE_NS: u64 = 2_000;
 /// links cannot tell when there is room again.
 const FULL_LINK_RETRY_NS: u64 = 1_000_000;
 
-/// What wakes a thread that rests.
+/// The reason to wake a thread that rests.
 #[derive(Debug, Clone, Copy)]
 pub enum Subscription {
     /// A change of a connection or listener.
     Source(Event),
     /// A source registered with a poll.
     Poll(u32),
-    /// Nothing but the need for a driver.
+    /// The need for a driver alone.
     Nothing,
 }
 
@@ -97,14 +96,14 @@ pub struct Shard {
     /// The stack.
     pub stack: Stack,
     pub(crate) link: NodeLink,
-    /// The time of this round.
+    /// The time of the present round.
     pub now: Instant,
     /// When this process last asked the link for frames.
     received_at: Instant,
     housekeeping_at: Instant,
     /// When the engine may next be asked to give pages back.
     discards_at: Instant,
-    /// About the length of the longest frame that came lately, a guess at that of the next.
+    /// The length of the longest frame that came lately, about: a guess at that of the next.
     frame_len: usize,
     /// Bytes of the long ones among the frames that came last, which the program has to copy.
     unread: usize,
@@ -113,11 +112,11 @@ pub struct Shard {
     pub(crate) has_woken: bool,
     bells: Bells,
     channels: Channels,
-    /// Where what is not for the stack goes, if the kernel's is beside it.
+    /// The way of frames that are not for the stack, if the kernel's is beside it.
     pub(crate) kernel: Option<Outlet>,
-    /// The listeners that take direct connections, of a node that has them: in its first shard.
+    /// The listeners that take direct connections: in the first shard of a node that has them.
     pub(crate) published: Option<Published>,
-    /// Of all shards of the node.
+    /// The wakes of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
 }
 
@@ -368,7 +367,7 @@ impl Shard {
         }
     }
 
-    /// A round without waiting, for callers that never wait.
+    /// Does a round without waiting, for callers that never wait.
     pub fn poll_once(&mut self, placement: Option<&mut DirectReceive<'_>>) -> usize {
         self.tick();
         let frames = self.receive(placement);

@@ -1,5 +1,5 @@
-//! Which process has which poll: what is to be closed when a process ends without
-//! having done so.
+//! The processes that have polls: a poll is to be closed when its process ends without having done
+//! so.
 
 use toehold_shm::{Carver, OutOfMemory, Slab};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -24,16 +24,17 @@ pub(super) const CAPACITY: u32 = 1 << 14;
 /// no deeper ones, nor any that watch themselves.
 pub(super) const MAX_DEPTH: u32 = 6;
 
-/// What a poll is told of a source.
+/// A report about a source to a poll.
 #[derive(Debug, Clone, Copy)]
 pub struct Told {
     /// The program's number for its registration.
     pub token: u64,
-    /// What the registrations in several shards of one source have in common; 0: it is in one.
+    /// The number that the registrations in several shards of one source have in common; 0 if it is
+    /// in one.
     pub group: u16,
-    /// Nothing more is told of it here until it is registered anew.
+    /// Whether no more is told of the source here until it is registered anew.
     pub is_one_shot: bool,
-    /// What it is ready for.
+    /// The readiness of the source.
     pub ready: Readiness,
 }
 
@@ -47,7 +48,7 @@ struct Poll {
     set_first: u32,
     /// Registrations that it has with other polls.
     watchers: u32,
-    /// Not 0: the engine's own, which no process is noted to have.
+    /// Whether this is the engine's own poll, which no process is noted to have (not 0).
     kept: u32,
 }
 
@@ -413,7 +414,7 @@ impl Polls {
         }
     }
 
-    /// What is to be told of an entry now.
+    /// The present readiness of an entry's source that is to be told.
     fn ready(
         &self,
         interests: &Interests,
@@ -437,7 +438,7 @@ impl Polls {
     }
 }
 
-/// What the source of a registration is ready for.
+/// The readiness of a registration's source.
 fn readiness(stack: &mut Stack, source: Event, interest: Interest) -> Readiness {
     match source {
         Event::Connection(id) => {

@@ -30,9 +30,9 @@ struct State {
     sleeper: u32,
     parked_first: u32,
     parked_last: u32,
-    /// Not 0: the link was told that the node sleeps.
+    /// Whether the link was told that the node sleeps (not 0).
     armed: u32,
-    /// What the engine's driver does, a [`Mode`].
+    /// The mode of the engine's driver, a [`Mode`].
     mode: u32,
     /// Counts what the driver does from time to time.
     beat: u32,
@@ -43,19 +43,19 @@ struct State {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Waiter {
-    /// The call it waits in.
+    /// The call in which the thread waits.
     pub(crate) ticket: u64,
     pub(crate) process: u16,
     /// The shard in which it has its word, which may be another one. A thread that waits for
     /// several shards has a slot in each of them, and one word.
     pub(crate) home: u8,
-    /// The shard whose sleepers' bell wakes it where it sleeps on descriptors.
+    /// The shard whose sleepers' bell wakes the thread where it sleeps on descriptors.
     pub(crate) bell: u8,
     next: u32,
     previous: u32,
-    /// Number of its word.
+    /// The number of the thread's word.
     pub(crate) word: u16,
-    /// Not 0: among the parked.
+    /// Whether the thread is among the parked (not 0).
     parked: u16,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Pulse {
 /// The seats of a shard.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    /// Which shard of the node it is.
+    /// The shard's number in the node.
     index: u8,
     state: Table<State>,
     pub(crate) waiters: Slab<Waiter>,
@@ -96,7 +96,7 @@ impl Seats {
         Some(self.state[0].driver).filter(|&ticket| ticket != 0)
     }
 
-    /// Which shard of the node it is.
+    /// The shard's number in the node.
     #[inline]
     pub(crate) fn index(&self) -> u8 {
         self.index
@@ -212,7 +212,7 @@ impl Seats {
             && waiters.any(|(_, waiter)| waiter.home == self.index && !own.contains(&waiter.process))
     }
 
-    /// The first of the parked threads that is not of a process.
+    /// The first of the parked threads that is of another process.
     pub(crate) fn parked_beside(&self, process: u16) -> Option<u32> {
         let is_other = |slot: &u32| {
             self.waiters

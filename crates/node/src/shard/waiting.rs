@@ -23,12 +23,13 @@ pub(crate) struct Waiting {
     pub(crate) owners: Owners,
     pub(crate) holders: Holders,
     pub(crate) seats: Seats,
-    /// Of this process.
+    /// The wake-ups that this process owes.
     pub(crate) due: Due,
 }
 
 impl Waiting {
-    /// `interests`: threads that wait and registrations with polls, at most.
+    /// The bytes of these structures. `interests` is the most threads that wait and registrations
+    /// with polls.
     pub(crate) fn bytes_needed(interests: u32, holders: u32) -> usize {
         Interests::bytes_needed(interests)
             + Polls::bytes_needed()
@@ -52,7 +53,7 @@ impl Waiting {
         })
     }
 
-    /// How many threads of programs rest, interests, polls and possessions there are.
+    /// The numbers of threads of programs that rest, interests, polls and possessions.
     pub(crate) fn lengths(&self) -> [u32; 4] {
         [
             self.seats.programs_that_rest(),
@@ -107,11 +108,11 @@ impl Waiting {
     }
 }
 
-/// What wakes threads that have their words in one shard, or sleep at its link.
+/// The means to wake threads that have their words in one shard, or sleep at its link.
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) parking: Parking,
-    /// On whose lanes threads sleep.
+    /// The channels on whose lanes threads sleep.
     pub(crate) channels: Channels,
     /// The bell of the thread that sleeps at its link.
     pub(crate) sleeper: Arc<Doorbell>,
@@ -119,7 +120,7 @@ pub(crate) struct Wake {
     pub(crate) resters: Arc<Resters>,
 }
 
-/// Of all shards of a node, once there are some.
+/// The wakes of all shards of a node, once there are some.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(OnceLock<Box<[Wake]>>, OnceLock<ListenerBell>);
 
@@ -129,7 +130,7 @@ impl Wakes {
         self.0.get().map_or(&[], |wakes| wakes)
     }
 
-    /// What tells the waiters of published listeners, of a node with direct connections.
+    /// The bell that tells the waiters of published listeners, of a node with direct connections.
     #[inline]
     pub(crate) fn listeners(&self) -> Option<&ListenerBell> {
         self.1.get()
@@ -176,7 +177,7 @@ impl Resters {
         copies.collect()
     }
 
-    /// What the threads of a process hear.
+    /// The bell that the threads of a process hear.
     pub(crate) fn of(&self, process: u16) -> &Doorbell {
         &self.0[usize::from(process) % Self::COUNT]
     }
@@ -187,21 +188,21 @@ impl Resters {
     }
 }
 
-/// What wakes the threads of a node. Its processes trust one another.
+/// The bells of a node's threads. Its processes trust one another.
 #[derive(Debug, Clone)]
 pub(crate) struct Bells {
-    /// The thread that sleeps at the link.
+    /// The bell of the thread that sleeps at the link.
     pub(crate) sleeper: Arc<Doorbell>,
-    /// The threads that rest on descriptors of their own; the same for all shards.
+    /// The bells of threads that rest on descriptors of their own; the same for all shards.
     pub(crate) resters: Arc<Resters>,
-    /// The engine's driver.
+    /// The bell of the engine's driver.
     pub(crate) driver: Arc<Doorbell>,
-    /// The engine's thread that connects the node with others, the same for all shards.
+    /// The bell of the engine's thread that connects the node with others, the same for all shards.
     pub(crate) fabric: Arc<Doorbell>,
 }
 
 impl Bells {
-    /// What a thread hears that has its word in this shard, or sleeps at its link.
+    /// The means to wake a thread that has its word in this shard, or sleeps at its link.
     pub(crate) fn wake(&self, parking: &Parking, channels: &Channels) -> Wake {
         Wake {
             parking: parking.clone(),

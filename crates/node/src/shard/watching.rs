@@ -1,4 +1,4 @@
-//! What polls watch in a shard, and which threads are told of what has changed.
+//! Watching by polls in a shard, and telling threads of what has changed.
 
 use toehold_shm::Steps;
 use toehold_stack::{Change, Event};
@@ -42,8 +42,8 @@ impl Shard {
         poll.is_some_and(|poll| self.has_news(poll, 0))
     }
 
-    /// A poll may have something to tell: wakes a thread that waits for it, or for one that watches
-    /// it. Returns whether one does.
+    /// Wakes a thread that waits for a poll that may have something to tell, or for one that
+    /// watches it. Returns whether one does.
     fn has_news(&mut self, poll: u32, depth: u32) -> bool {
         let key = Key::of_poll(poll);
         let mut woken = self.waiting.wake(key, self.wakes.all());

@@ -1,4 +1,4 @@
-//! An uplink as its engine process has it: threads that forward, and what is asked of them.
+//! An uplink as its engine process has it: threads that forward, and the questions to them.
 
 use std::fs::File;
 use std::io;
@@ -26,12 +26,12 @@ use crate::settings::NodeSettings;
 /// A member of a fabric that forwards and has no stack.
 #[derive(Debug)]
 pub struct UplinkHost {
-    /// One; of an interface with several queues, one for each.
+    /// The forwarders: one for each queue of an interface with several queues, and one otherwise.
     forwarders: Vec<Forwarder>,
     exchange: Arc<Exchange>,
     /// The roster's thread, if there is one.
     roster: Mutex<Option<JoinHandle<()>>>,
-    /// Why frames are not taken from the interface in a better way.
+    /// The reason why frames are not taken from the interface in a better way.
     reason: Option<String>,
     /// The interface that was made.
     device: Option<Watched>,
@@ -97,7 +97,7 @@ impl UplinkHost {
     }
 }
 
-/// A thread for each queue. What the roster has to say, the first one is told of.
+/// Begins a thread for each queue. The first one is told of what the roster has to say.
 fn by_queue<A: End, B: End>(bridges: Vec<Bridge<A, B>>, bell: &Arc<Doorbell>) -> io::Result<Vec<Forwarder>> {
     let mut first = Some(Arc::clone(bell));
     let start = |bridge| {

@@ -12,17 +12,17 @@ use toehold_link::steering::MAX_SHARDS;
 use super::UdpEnd;
 use super::config::InvalidUplink;
 
-/// Which of the queues of an interface.
+/// One of the queues of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lane {
-    /// Counted from 0.
+    /// The lane's number, counted from 0.
     pub(super) index: u8,
-    /// How many there are: 1 to 16.
+    /// The number of lanes: 1 to 16.
     pub(super) count: u8,
 }
 
 impl Lane {
-    /// Of what has no queues.
+    /// The lane of an end without queues.
     pub(super) const SOLE: Lane = Lane { index: 0, count: 1 };
 
     /// All lanes of an interface.
@@ -39,7 +39,7 @@ impl Lane {
         u32::from(self.count - 1) << 8 | u32::from(self.index)
     }
 
-    /// What [`Lane::fabric`] made, or anything else that a peer may say.
+    /// The lane that [`Lane::fabric`] made a number of; `None` for any other number.
     pub(super) fn of_fabric(fabric: u32) -> Option<Lane> {
         let (index, count) = (fabric as u8, u8::try_from(fabric >> 8).ok()?.checked_add(1)?);
         (count <= MAX_SHARDS && index < count).then_some(Lane { index, count })
@@ -63,13 +63,13 @@ impl Lane {
         })
     }
 
-    /// The part of a segment's memory.
+    /// The lane's part of a segment's memory.
     pub(super) fn part(self) -> Part {
         let Lane { index, count } = self;
         Part { index, count }
     }
 
-    /// Why there is nothing between this lane and one of another host.
+    /// The reason why this lane and one of another host do not match.
     pub(super) fn difference(self, other: Option<Lane>) -> String {
         match other {
             Some(other) if other.count != self.count => format!(

@@ -1,4 +1,4 @@
-//! What a thread waits for besides the node: descriptors of the kernel.
+//! Descriptors of the kernel for which a thread waits besides the node.
 //!
 //! A thread that is seated sleeps on them as on the link. One that would be parked on a word of
 //! memory cannot. It rests *polled*: on the descriptors and on a bell of the node's for threads
@@ -29,9 +29,9 @@ const DEAF: Duration = Duration::from_millis(1);
 /// Epolls that are kept for the next thread that rests, at most.
 const SPARE: usize = 16;
 
-/// A descriptor of the kernel that a call waits for as well, and what it was found ready for.
+/// A descriptor of the kernel that a call waits for as well, and the readiness that was found.
 ///
-/// Like a `pollfd`: errors and hang-ups are found in any case.
+/// Errors and hang-ups are found in any case, as with a `pollfd`.
 #[derive(Debug)]
 pub struct Beside<'f> {
     descriptor: BorrowedFd<'f>,
@@ -40,7 +40,7 @@ pub struct Beside<'f> {
 }
 
 impl<'f> Beside<'f> {
-    /// A descriptor, and what it is waited for.
+    /// A descriptor, and the events for which it is waited.
     pub fn new(descriptor: BorrowedFd<'f>, events: PollFlags) -> Beside<'f> {
         Beside {
             descriptor,
@@ -49,12 +49,12 @@ impl<'f> Beside<'f> {
         }
     }
 
-    /// What it was ready for when it was last looked at; nothing, if it never was.
+    /// The readiness at the last look; nothing, if there was none.
     pub fn found(&self) -> PollFlags {
         self.found.get()
     }
 
-    /// The descriptor once more, of which nothing was found.
+    /// A copy with this descriptor and these events, of which nothing was found.
     #[must_use]
     pub fn again(&self) -> Beside<'f> {
         Beside::new(self.descriptor, self.events)
@@ -86,8 +86,8 @@ impl<'f> Beside<'f> {
 /// others wait for.
 const GLANCE_NS: u64 = 1_000_000;
 
-/// What is beside a call's sockets, looked at when it sleeps and, if it does not come to
-/// that, now and then.
+/// The descriptors beside a call's sockets. They are looked at when the call sleeps and, if it does
+/// not come to that, now and then.
 pub struct Glance<'a> {
     beside: &'a [Beside<'a>],
     /// When it last looked without sleeping.

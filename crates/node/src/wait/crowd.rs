@@ -42,7 +42,7 @@ const ALONE_NS: u64 = 5_000;
 const FEWEST_REFUSED: u32 = 1 << 9;
 const MOST_REFUSED: u32 = 1 << 14;
 
-/// What is known of the others on this processor. Only a hint.
+/// The knowledge about other threads on this processor. It is only a hint.
 #[derive(Debug)]
 pub(super) struct Crowd {
     /// A thread took the last offer and gave way again.
@@ -51,11 +51,11 @@ pub(super) struct Crowd {
     suspicion: AtomicU32,
     /// Waits left without a look.
     refused: AtomicU32,
-    /// How many they were the last time.
+    /// The number of refused waits the last time.
     refusal: AtomicU32,
 }
 
-/// What this process knows: a new socket need not find out again what it costs to give way.
+/// This process's knowledge: a new socket need not find out again what it costs to give way.
 pub(super) static CROWD: Crowd = Crowd::new();
 
 impl Crowd {

@@ -47,8 +47,8 @@ impl ShardHandle {
         Ok(true)
     }
 
-    /// A call begins that may do without the lease: looks now and then whether the node is
-    /// still there.
+    /// Begins a call that may do without the lease: looks now and then whether the node is still
+    /// there.
     ///
     /// # Errors
     ///

@@ -71,7 +71,7 @@ pub type Guard<'a> = LeaseGuard<'a, Shard, Leaving>;
 
 /// A call of the program.
 pub trait Operation {
-    /// What it comes to.
+    /// The operation's result.
     type Output;
 
     /// Whether it is the engine's driver that waits, which drives whatever the
@@ -91,7 +91,7 @@ pub trait Operation {
         shard.receive(None)
     }
 
-    /// What to be woken for.
+    /// The reason to be woken.
     fn subscription(&self) -> Subscription;
 
     /// Descriptors of the kernel that end its sleep as well. It is for the operation to
@@ -118,20 +118,20 @@ pub struct ShardHandle {
     pub(crate) lease: Leased<Shard, Leaving>,
     pub(crate) signals: Signals,
     pub(crate) parking: Parking,
-    /// Where this process leaves and takes bytes without the lease.
+    /// The channels by which this process leaves and takes bytes without the lease.
     pub(crate) channels: Channels,
-    /// How many connections wait at its listeners.
+    /// The numbers of connections that wait at the shard's listeners.
     pub(crate) accept_lengths: AcceptLengths,
-    /// What the holders of its sockets share, outside of the lease.
+    /// The state that the holders of its sockets share, outside of the lease.
     pub(crate) descriptions: Descriptions,
     pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
     pub(crate) descriptor: Option<Arc<OwnedFd>>,
-    /// What its threads hear with that rest on descriptors of their own.
+    /// The epolls of its threads that rest on descriptors of their own.
     pub(crate) ears: Ears,
     /// How long its threads drive without finding frames, whatever each waits for.
     pub(crate) driving: SpinBudget,
-    /// What connects this process with the node's engine, if that is another one.
+    /// The process's connection with the node's engine, if that is another process.
     pub(crate) attachment: Option<Attachment>,
 }
 

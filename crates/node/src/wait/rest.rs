@@ -1,4 +1,4 @@
-//! How a thread rests, and how the last one to drive leaves the shard to the threads that rest.
+//! Resting of threads, and the handing over of the shard by the last thread that drives.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -29,7 +29,7 @@ const SLICE: Duration = Duration::from_millis(200);
 
 /// A call of the program that concerns several shards.
 pub trait Everywhere {
-    /// What it comes to.
+    /// The operation's result.
     type Output;
 
     /// Tries the operation in one shard. Returns `None` if it cannot be done yet, or not there.
@@ -40,7 +40,7 @@ pub trait Everywhere {
         shard.receive(None)
     }
 
-    /// What to be woken for in a shard.
+    /// The reason to be woken in a shard.
     fn subscription(&self, index: u8) -> Subscription;
 
     /// Descriptors of the kernel that end its sleep as well.
@@ -52,7 +52,7 @@ pub trait Everywhere {
 /// How a round over the shards ended.
 enum Round<T> {
     Done(T),
-    /// How many frames there were.
+    /// The number of frames.
     Frames(usize),
 }
 
@@ -393,7 +393,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// The end of the call.
+    /// Ends the call.
     fn leave(&self) -> Result<(), Gone> {
         let mut shard = self.handle.lease.lock()?;
         self.handle.leave(&mut shard, self.ticket);

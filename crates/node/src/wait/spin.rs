@@ -1,4 +1,4 @@
-//! How long a thread that waits spins before it sleeps.
+//! The time that a thread spins before it sleeps.
 //!
 //! Spinning pays while frames arrive within the time a wake-up would take, and if there is a
 //! processor to spare. Neither can be known: affinity masks say nothing about other programs that
@@ -16,10 +16,10 @@ use super::crowd::{CROWD, Crowd};
 /// caches cold costs, a few times over.
 const LONGEST_NS: u32 = 50_000;
 
-/// Below this a spin is not worth beginning.
+/// A shorter spin is not worth beginning.
 const SHORTEST_NS: u32 = 3_000;
 
-/// Every so many waits without a spin one is tried, to notice that times have changed.
+/// Waits without a spin before one is tried, to notice that times have changed.
 const RETRY_EVERY: u32 = 16;
 
 /// Length of a trial. A peer that sleeps itself is to wake up, perhaps behind others on its

@@ -1,4 +1,4 @@
-//! Why a program, or something that it does, is the kernel's and not the node's.
+//! The reasons why a program, or something that it does, is the kernel's and not the node's.
 //!
 //! The reasons are one list ([`Reason`]), whose words are the same in the library, in `toehold
 //! run`, `ps` and `stat`, and in the documentation. What is known of a program comes from its file

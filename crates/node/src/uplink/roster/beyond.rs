@@ -1,4 +1,4 @@
-//! What was heard from other uplinks.
+//! The knowledge of other uplinks.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

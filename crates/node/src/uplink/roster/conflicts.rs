@@ -12,7 +12,7 @@ use crate::fabric::{Beyond, Identity};
 /// Sentences, at most: no user reads more, whichever peer has made them up.
 pub(super) const MAX_CONFLICTS: usize = 64;
 
-/// A fabric's own members, to be found by what must not be twice.
+/// A fabric's own members, by the names and addresses that must not be twice.
 #[derive(Default)]
 struct Own<'a> {
     names: HashMap<NodeName, &'a Identity>,

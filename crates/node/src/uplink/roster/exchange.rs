@@ -1,4 +1,4 @@
-//! Between the thread that forwards and the one that keeps the roster.
+//! The exchange between the thread that forwards and the one that keeps the roster.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,23 +14,23 @@ use crate::fabric::Beyond;
 const MAX_PAGES: usize = 1024;
 const MAX_BYTES: usize = 4 << 20;
 
-/// What the roster knows.
+/// The knowledge of the roster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::uplink) struct Findings {
     pub(in crate::uplink) beyond: Vec<Beyond>,
     pub(in crate::uplink) conflicts: Vec<String>,
-    /// Why nothing is forwarded.
+    /// The reason why nothing is forwarded.
     pub(in crate::uplink) standby: Option<String>,
 }
 
 impl Findings {
-    /// What the user should be told.
+    /// The sentences that the user should read.
     pub(super) fn sentences(&self) -> impl Iterator<Item = &String> {
         self.standby.iter().chain(&self.conflicts)
     }
 }
 
-/// What came since the roster's thread last looked.
+/// The news since the roster's thread last looked.
 pub(super) struct Heard {
     pub(super) pages: Vec<Vec<u8>>,
     /// Whether a member came or went, on either side.
@@ -51,7 +51,7 @@ struct Inside {
     closed: bool,
 }
 
-/// What both threads share.
+/// The state that both threads share.
 #[derive(Debug)]
 pub(in crate::uplink) struct Exchange {
     inside: Mutex<Inside>,
@@ -168,7 +168,7 @@ impl Exchange {
         self.malformed.load(Ordering::Relaxed)
     }
 
-    /// What the roster knows now.
+    /// The present findings of the roster.
     pub(in crate::uplink) fn findings(&self) -> Findings {
         self.lock().findings.clone()
     }

@@ -1,4 +1,4 @@
-//! A door for the fuzz targets: an uplink that hears whatever is sent to it.
+//! An entry for the fuzz targets: an uplink that hears whatever is sent to it.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use super::conflicts::{self, MAX_CONFLICTS};
 use super::page::{self, Page};
 use crate::fabric::{Identity, mac_of_name};
 
-/// What an uplink knows of others, with members of its own that they may be in conflict with.
+/// An uplink's knowledge of others, with members of its own that they may be in conflict with.
 pub struct Listener {
     known: Known,
     now: Instant,

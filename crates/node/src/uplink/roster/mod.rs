@@ -42,7 +42,7 @@ use crate::fabric::{Beyond, Fabric, Identity, NodeRecord, Place};
 /// How often pages are repeated.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// What an uplink says and hears of members.
+/// An uplink's part in the roster: the pages it sends and hears.
 pub(super) struct Roster {
     exchange: Arc<Exchange>,
     fabric: Fabric,
@@ -112,7 +112,7 @@ impl Roster {
         }
     }
 
-    /// Those that are reached through this uplink, itself first.
+    /// The members that are reached through this uplink, itself first.
     fn members(&self, living: &HashSet<[u8; 6]>) -> Vec<Identity> {
         let mut members = vec![Identity::from(&self.own)];
         if self.leads_from_fabric {
@@ -143,7 +143,7 @@ impl Roster {
     }
 }
 
-/// What people call this host.
+/// The host's name for people.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     page::plain(name.trim())

@@ -1,4 +1,4 @@
-//! What uplinks say to one another: an Ethernet frame for all of them, with JSON in it.
+//! The pages that uplinks send one another: Ethernet frames for all of them, with JSON in them.
 
 use serde::{Deserialize, Serialize};
 use toehold_link::mq::NodeName;
@@ -13,7 +13,7 @@ const GROUP: [u8; 6] = [0x03, b't', b'o', b'e', 0, 1];
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 pub(super) const HEADER: usize = 14;
 
-/// Of what is written here. What is of another one is not read.
+/// The version of pages. Those of another one are not read.
 pub(super) const VERSION: u8 = 1;
 /// Bytes of all but the members, at most.
 const FRAME: usize = 320;
@@ -22,18 +22,18 @@ const MEMBER: usize = 190;
 /// Letters of a host's name.
 pub(super) const MAX_HOST: usize = 64;
 
-/// A part of what an uplink has to say.
+/// A part of an uplink's list of members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Page {
     pub(super) version: u8,
     /// The host's name.
     pub(super) host: String,
-    /// The uplink's.
+    /// The uplink's name.
     #[serde(with = "as_text")]
     pub(super) uplink: NodeName,
     /// The fabric's number.
     pub(super) fabric: u64,
-    /// Which part it is, and of how many.
+    /// The number of the part.
     pub(super) number: u32,
     pub(super) pages: u32,
     pub(super) members: Vec<Identity>,

@@ -1,4 +1,5 @@
-//! What the uplinks of one fabric know of each other: they are asked as people ask them.
+//! The knowledge that the uplinks of one fabric have of each other: they are asked as people ask
+//! them.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use crate::fabric::{Beyond, Fabric, NodeRecord, Role};
 /// How long one of them may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is beyond a fabric's uplinks, as they know. One that does not answer says nothing.
+/// The fabrics beyond a fabric's uplinks, as these know them. An uplink that does not answer says
+/// nothing.
 pub(crate) fn known_beyond(fabric: &Fabric) -> Vec<Beyond> {
     let heard = living(fabric).into_iter().filter(leads_from_fabric);
     heard.flat_map(|status| status.stack.beyond).collect()
