@@ -31,28 +31,28 @@ const DEPTH: usize = 8;
 /// How many threads of this process wait for a child that borrows their memory.
 static BORROWERS: AtomicU32 = AtomicU32::new(0);
 
-/// What a child has made of a number.
+/// The owner that a child has given a number.
 #[derive(Clone, Copy)]
 pub(crate) enum Number {
-    /// The kernel's.
+    /// The number is the kernel's.
     Kernel,
-    /// The library's own.
+    /// The number is the library's own.
     Own,
     File(&'static Slot<File>),
 }
 
 /// One child.
 struct Borrower {
-    /// The numbers that are not what the table says.
+    /// The numbers that the child has changed.
     numbers: Vec<(c_int, Number)>,
     /// What the child has made for the program that it becomes; the parent drops it.
     left: Vec<Box<dyn Any>>,
-    /// How this thread was before.
+    /// How this thread was before the child borrowed its memory.
     inside: u32,
     pending: u64,
 }
 
-/// What a thread has lent.
+/// The loans of a thread's memory.
 struct Loans {
     depth: Cell<usize>,
     borrowers: [Cell<Option<Borrower>>; DEPTH],
@@ -136,7 +136,7 @@ pub(crate) fn change(number: c_int, what: Change) {
     }
 }
 
-/// What a number becomes.
+/// The new owner of a number.
 pub(crate) enum Change {
     Kernel,
     Own,
@@ -204,7 +204,8 @@ pub(crate) extern "C" fn borrow() {
     }
 }
 
-/// The parent's thread goes on, or the child could not be made. What the call says that made it.
+/// Lets the parent's thread go on, or ends a child that could not be made. Returns the result of
+/// the call that made it.
 pub(crate) extern "C" fn reclaim(child: c_long) -> pid_t {
     if inside::has_storage() {
         LOANS.with(|loans| {

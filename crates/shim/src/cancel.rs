@@ -88,11 +88,11 @@ impl Drop for Own {
 
 thread_local! {
     static OWN: Cell<Option<Own>> = const { Cell::new(None) };
-    /// What `OWN` has, as long as it has it.
+    /// The flag of `OWN`, as long as that has it.
     static ASKED: Cell<*const AtomicBool> = const { Cell::new(core::ptr::null()) };
-    /// What the program had said of being cancelled, while the thread is inside.
+    /// The program's own setting of cancellation, while the thread is inside.
     static FORMER: Cell<Option<c_int>> = const { Cell::new(None) };
-    /// The call does not go on after it has been left.
+    /// Whether the call does not go on after it has been left.
     static DEAF: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn awake() {
     enter();
 }
 
-/// For the time of a call that is not left in the middle.
+/// Keeps the thread in its call, which is not left in the middle.
 pub(crate) struct Deaf(bool);
 
 impl Deaf {

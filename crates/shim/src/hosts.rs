@@ -19,7 +19,7 @@ use crate::{node, start};
 const HOSTS: &CStr = c"/etc/hosts";
 const RESOLVER: &CStr = c"/etc/resolv.conf";
 
-/// The program has read how names are resolved.
+/// Whether the program has read how names are resolved.
 static RESOLVES: AtomicBool = AtomicBool::new(false);
 
 /// What the program is to read in place of a file that it has opened for reading; `None` if that is

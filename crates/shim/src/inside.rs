@@ -1,8 +1,8 @@
 //! Whether a thread is in the middle of this library.
 //!
-//! What the library calls itself, libc's functions among it, comes back to the functions
-//! that stand in for libc's, which have to stand aside then. And a handler of a signal must
-//! not run in the middle: it could call what the thread is in already, and wait for itself.
+//! The library's own calls, libc's functions among them, come back to the functions that stand in
+//! for libc's, which have to stand aside then. A handler of a signal must not run in the middle,
+//! either. It could call what the thread is in already, and wait for itself.
 
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +68,8 @@ impl Drop for Inside {
 /// Does something inside of the library: no panic gets out of it into the program. Each is a bug, or comes
 /// of nonsense that a program has written to the node's memory; the thread finds the node gone.
 ///
-/// Not for what libc may cancel in the middle, which unwinds the stack as well.
+/// Not for calls that libc may cancel in the middle, which unwinds the stack as
+/// well.
 #[inline]
 pub(crate) fn contained<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Errno::NETDOWN))

@@ -1,5 +1,5 @@
-//! Whether memory that a program passes is there: the kernel would say EFAULT where the library
-//! would be ended by a signal.
+//! Checks whether memory that a program passes is there. The kernel would say EFAULT where the
+//! library would be ended by a signal.
 //!
 //! The kernel is asked by system calls that do nothing but touch an address. They take a tenth of a
 //! microsecond, so each thread remembers the pages that it has asked about last. Arguments that programs pass

@@ -1,5 +1,5 @@
-//! The functions that stand behind ours: those of the next library that has them, which is
-//! libc, or another one that was preloaded too.
+//! The functions behind the library's: those of the next library that has them, which is libc, or
+//! another one that was preloaded too.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -10,10 +10,10 @@ use libc::{
     sigevent, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
 };
 
-/// What a thread begins with.
+/// The start routine of a thread.
 pub(crate) type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// What a child of `clone(2)` begins with.
+/// The start function of a child of `clone(2)`.
 pub(crate) type Start = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// A function of libc, looked up when it is first called.

@@ -1,4 +1,4 @@
-//! The node that this program is on, and what is for it and not for the kernel.
+//! The node that this program is on, and the choice between it and the kernel.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -51,9 +51,9 @@ pub(crate) fn is_named() -> bool {
     names.is_some_and(|(fabric, node)| NAMES.set([fabric, node]).is_ok())
 }
 
-/// What the launcher said, and what the fabric said of it.
+/// The place of the node, as the launcher and the fabric give it.
 struct Place {
-    /// Nothing: this process may not look into it.
+    /// The fabric; `None` if this process may not look into it.
     fabric: Option<Stowed>,
     record: NodeRecord,
 }
@@ -74,7 +74,7 @@ pub(crate) fn set_keeper(number: c_int) {
     KEEPER.store(number, Relaxed);
 }
 
-/// What keeps the node, if the node's engine is at the other end.
+/// The descriptor that keeps the node, if the node's engine is at the other end.
 fn keeper() -> Option<BorrowedFd<'static>> {
     let number = KEEPER.load(Relaxed);
     // SAFETY: the library keeps the program from closing it, and never closes it itself.
@@ -111,7 +111,7 @@ fn say(reason: Reason) {
     }
 }
 
-/// Why the node was not found when it was looked for last.
+/// The reason why the node was not found when it was looked for last.
 static MISSED: Mutex<Reason> = Mutex::new(Reason::NoNode);
 
 fn why_missed() -> Reason {
@@ -125,7 +125,7 @@ static LATEST: Slot<Node> = Slot::new();
 /// The process that has attached.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
-/// Looking for something that was not there.
+/// A search for something that was not there.
 struct Search(Mutex<Option<Instant>>);
 
 impl Search {
@@ -138,7 +138,7 @@ impl Search {
         Search(Mutex::new(None))
     }
 
-    /// Looks, alone, unless another thread has found it meanwhile.
+    /// Searches, one thread at a time, unless another thread has found it meanwhile.
     fn look<T>(&self, is_found: impl Fn() -> Option<T>, find: impl FnOnce() -> Option<T>) -> Option<T> {
         let mut again = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let began = Instant::now();
@@ -231,8 +231,8 @@ fn attach_by_keeper(name: &str) -> Option<(Place, Node)> {
     Some((place, node))
 }
 
-/// The node, if there is one that this program can attach to, or has attached to. Of one that
-/// is gone, the next life, as soon as that is there.
+/// The node, if there is one that this program can attach to, or has attached to. Of a node that is
+/// gone, this is the next life, as soon as that is there.
 pub(crate) fn get() -> Option<Arc<Node>> {
     match NODE.load_full() {
         Some(node) if lives(&node) => Some(node),
@@ -389,10 +389,11 @@ fn attach() -> Option<Arc<Node>> {
     SEARCH.look(|| NODE.load_full().filter(|node| lives(node)), find)
 }
 
-/// The library has no descriptor below: programs count on those, whatever their limit.
+/// The lowest number of the library's descriptors: programs count on those below, whatever their
+/// limit.
 const FEWEST: u64 = 100;
 
-/// How many descriptors there must be above. A program with a lower limit stays with the kernel: it
+/// The least number of descriptors above. A program with a lower limit stays with the kernel: it
 /// would find none left for itself.
 const ROOM: u64 = 80;
 

@@ -1,4 +1,4 @@
-//! Which process this is, of those that a program becomes by `fork`.
+//! The identity of this process, among those that a program becomes by `fork`.
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};

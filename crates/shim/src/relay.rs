@@ -142,14 +142,15 @@ pub(crate) fn before_exec(given: &[c_int], is_within_reach: bool) {
     }
 }
 
-/// Why the library will not be loaded into a program, or is of no use to it, as its file tells. `PATH` is looked
-/// through even where the call does not: what is a path has a slash, and the rest is in the present directory.
+/// The reason why the library will not be loaded into a program, or is of no use to it, as its file
+/// tells. `PATH` is looked through even where the call does not: a path has a slash, and the rest
+/// is in the present directory.
 pub(crate) fn obstacle(program: &OsStr) -> Option<Reason> {
     let found = run::find_program(program).unwrap_or_else(|_| program.into());
     run::obstacle(&found).map(|(_, reason)| reason)
 }
 
-/// What this process calls itself.
+/// This process's name for itself.
 pub(crate) fn own_name() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().to_owned()

@@ -7,7 +7,7 @@ use toehold_posix::errno::{Errno, Outcome};
 
 const BITS: usize = c_ulong::BITS as usize;
 
-/// What each set is about: what to ask for, and which answers count (see `select(2)`).
+/// The events and answers of each set (see `select(2)`).
 const MEANINGS: [(c_short, c_short); 3] = [
     (POLLIN, POLLIN | POLLHUP | POLLERR | POLLNVAL),
     (POLLOUT, POLLOUT | POLLERR | POLLNVAL),

@@ -29,11 +29,11 @@ use libc::{
 use crate::inside::{is_in_call, is_inside};
 use crate::{cancel, dispatch, faults, next, node, start};
 
-/// What the program has installed for a signal.
+/// The program's action for a signal.
 pub(crate) struct Installed {
     handler: AtomicUsize,
     flags: AtomicI32,
-    /// The handler may be interrupted by the same signal.
+    /// Whether the handler may be interrupted by its own signal.
     nests: AtomicBool,
 }
 
@@ -67,8 +67,8 @@ pub(crate) static INSTALLED: [Installed; SIGNALS] = [const {
 /// Whether signals that end the process are handled.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
-/// Those that do, if the program does nothing about it, and that others send, or the system for
-/// them.
+/// The signals that end a process, if the program does nothing about it, and that other processes
+/// or the system send.
 const ENDING: [c_int; 15] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -100,7 +100,7 @@ pub(crate) fn has_come() -> bool {
     PENDING.with(|pending| pending.get() != 0)
 }
 
-/// The signals that do, a bit each.
+/// The signals that are pending, a bit each.
 pub(crate) fn pending() -> u64 {
     PENDING.get()
 }
@@ -210,8 +210,8 @@ pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: 
     }
 }
 
-/// A handler that is for one signal, which is this one, unless it has come to another thread
-/// just before. What comes after it does what the signal does by itself.
+/// Takes a handler that is for one signal, which is this one, unless it has come to another thread
+/// just before. A later signal has its default effect.
 fn taken(signal: c_int, installed: &Installed) -> usize {
     let handler = installed.handler.swap(SIG_DFL, Relaxed);
     if handler != SIG_DFL && !is_guarded(signal) {
@@ -279,7 +279,7 @@ fn guarding() -> sigaction {
     guarding
 }
 
-/// One with no flags, that blocks nothing.
+/// An action with no flags, that blocks nothing.
 pub(crate) fn action(handler: usize) -> sigaction {
     // SAFETY: all zeroes is an action, with no flags and an empty mask.
     let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -9,7 +9,7 @@ use toehold_node::interrupts::Awaited;
 
 use crate::{cancel, next, signals};
 
-/// How long a set of signals is that the kernel is given.
+/// Bytes of the sets of signals that the kernel is given.
 const SET: i64 = 8;
 
 /// Signals of a thread that are blocked, one bit each, as the kernel has them.

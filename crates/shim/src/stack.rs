@@ -6,7 +6,7 @@ use std::cell::Cell;
 use crate::inside::{Inside, contained};
 use crate::sleep::Blocked;
 
-/// What attaching takes is less than this, in a build without optimisation, too.
+/// Attaching takes less than this, in a build without optimisation, too.
 const NEEDED: usize = 512 << 10;
 
 /// Does something that needs much room: in a thread that has it, if this one may not. `None` if that
@@ -47,7 +47,7 @@ fn on_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
 /// Whether this thread is surely on its own stack, with enough left of it.
 fn has_room() -> bool {
     thread_local! {
-        /// Where the thread's stack is; empty: it is not known.
+        /// The address and length of the thread's stack; empty if it is not known.
         static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     let here = core::ptr::from_ref(&NEEDED.to_ne_bytes()).addr();

@@ -1,4 +1,4 @@
-//! What the program's descriptors are that are not, or not only, the kernel's.
+//! The program's descriptors that are not, or not only, the kernel's.
 //!
 //! A *file* is what the kernel calls an open file description. `dup` gives it another fd. It ends with the
 //! last of its fds and of the calls that use it. Every call looks here first, so that one byte for each fd
@@ -22,7 +22,7 @@ use crate::inside::Inside;
 /// Descriptors from this number on are the kernel's alone.
 const LIMIT: usize = 1 << 20;
 
-/// What a number is.
+/// The kinds of numbers.
 mod kind {
     /// The kernel's.
     pub(super) const KERNEL: u8 = 0;
@@ -33,9 +33,9 @@ mod kind {
 }
 
 static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(kind::KERNEL) }; LIMIT];
-/// Neither a file nor anything of the library's own has had a higher number.
+/// The highest number that a file or something of the library's own has had.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
-/// No file has had a higher number.
+/// The highest number that a file has had.
 static HIGHEST_FILE: AtomicI32 = AtomicI32::new(-1);
 static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 
@@ -74,7 +74,7 @@ fn index(number: c_int) -> Option<usize> {
     usize::try_from(number).ok().filter(|&index| index < LIMIT)
 }
 
-/// What a number is.
+/// The kind of a number.
 #[inline]
 fn kind_of(number: c_int) -> u8 {
     if is_borrower()
@@ -174,7 +174,7 @@ pub(crate) fn used() -> Vec<c_int> {
     up_to(HIGHEST_FILE.load(Relaxed), has)
 }
 
-/// The numbers up to a highest one that are such, in order.
+/// The numbers up to a highest one for which `is_such` holds, in order.
 fn up_to(highest: c_int, is_such: impl Fn(c_int) -> bool) -> Vec<c_int> {
     let mut numbers: Vec<c_int> = (0..=highest).filter(|&number| is_such(number)).collect();
     if is_borrower() {

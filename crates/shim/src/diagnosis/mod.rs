@@ -1,5 +1,5 @@
-//! `sock_diag(7)`, by which `ss` lists sockets: what the kernel answers a program of a node, and before it the node's
-//! connections.
+//! `sock_diag(7)`, by which `ss` lists sockets. A program of a node receives the node's
+//! connections, and then the kernel's answers.
 //!
 //! The socket is the kernel's, and so are the questions. A question for all of TCP's sockets is read when it has been
 //! sent. The answers about the node's wait here, and are received first.
@@ -50,7 +50,8 @@ fn waiting() -> MutexGuard<'static, Vec<Waiting>> {
 ///
 /// # Safety
 ///
-/// The address is null or as long as said; `parts` is null or points to so many parts, each of which is readable.
+/// The address is null or has `len` bytes; `parts` is null or points to so many parts, each of
+/// which is readable.
 #[inline]
 pub(crate) unsafe fn sent(
     number: c_int,
@@ -126,7 +127,8 @@ fn port_of(number: c_int) -> u32 {
     if told == 0 { name.nl_pid } else { 0 }
 }
 
-/// An answer that waits, if one does: `take` puts it where it is to be, and says how many bytes of it there are.
+/// Takes an answer that waits, if one does. `take` copies it to its place, and returns how many of
+/// its bytes it copied.
 #[inline]
 fn receive(number: c_int, flags: c_int, take: impl FnOnce(&[u8]) -> ssize_t) -> Option<ssize_t> {
     if !ANY.load(Relaxed) || is_inside() {
@@ -178,7 +180,7 @@ unsafe fn fill(parts: &[iovec], mut answer: &[u8]) -> usize {
 ///
 /// # Safety
 ///
-/// `message` is null or one of the program's.
+/// `message` is null or a message of the program's.
 #[inline]
 pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     receive(number, flags, |answer| {

@@ -34,15 +34,15 @@ use self::text::Image;
 use crate::inside::Inside;
 use crate::{epoll, next, signals, start};
 
-/// `PR_SET_SYSCALL_USER_DISPATCH` and what it takes: calls from everywhere but one range.
+/// `PR_SET_SYSCALL_USER_DISPATCH` and its argument: calls from everywhere but one range.
 const SET: c_int = 59;
 const OFF: c_ulong = 0;
 const ON: c_ulong = 1;
 
-/// Above all that is the program's.
+/// An address above all that is the program's.
 const TOP: usize = 0x7fff_ffff_f000;
 
-/// What is known of the program.
+/// The state of the looking through the program.
 static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const LOOKING: u8 = 1;
@@ -60,7 +60,7 @@ thread_local! {
     static LOOKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Where the program's own code ends, if calls from there are dispatched.
+/// The end of the program's own code, if calls from there are dispatched.
 static END: OnceLock<usize> = OnceLock::new();
 
 /// Whether calls are dispatched.
@@ -190,7 +190,8 @@ pub(crate) fn stop() {
     }
 }
 
-/// What to block instead of a set of signals, if that has the one in it by which calls are dispatched.
+/// The set to block instead of one that has the signal in it by which calls are dispatched; `None`
+/// for any other set.
 pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
     let has_own = has_signal() && how != libc::SIG_UNBLOCK && !set.is_null() && {
         // SAFETY: INTERCEPT contract: the program passes a set, valid for this call.

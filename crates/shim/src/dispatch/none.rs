@@ -26,7 +26,7 @@ pub(crate) const fn forked() {}
 /// Does nothing before a filter of system calls.
 pub(crate) const fn stop() {}
 
-/// What to block instead.
+/// Leaves a set of signals to block as it is.
 pub(crate) const fn still_open(_: core::ffi::c_int, _: *const libc::sigset_t) -> Option<libc::sigset_t> {
     None
 }

@@ -8,13 +8,13 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How many of the program's instructions have one, at most.
+/// Instructions of the program that have a stub, at most.
 const MOST: usize = 1024;
 
-/// What one takes, in bytes.
+/// Bytes of a stub.
 const SIZE: usize = 16;
 
-/// Where each goes on, which is behind the program's instruction.
+/// The address at which each stub goes on, which is behind the program's instruction.
 static BACK: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 unsafe extern "C" {

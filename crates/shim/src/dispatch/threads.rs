@@ -1,5 +1,5 @@
-//! Threads that have begun before the program was looked at: a signal tells each to ask for its calls to
-//! be dispatched. One that has it blocked does so when it has it no more.
+//! Threads that have begun before the program was looked at. A signal tells each to ask for its
+//! calls to be dispatched. A thread that has the signal blocked asks when it unblocks it.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use super::{END, join};
 use crate::answer::{errno, set_errno};
 use crate::next;
 
-/// How long they are waited for, at most: one may be where signals do not reach it.
+/// Longest time to wait for answers: a thread may be where signals do not reach it.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// How many have answered.
+/// The number of threads that have answered.
 static ANSWERS: AtomicU32 = AtomicU32::new(0);
 
 /// The library's signal, with a value that no other sender uses.
@@ -28,13 +28,13 @@ struct Asking {
     process: c_int,
     user: u32,
     value: usize,
-    /// The rest of what comes with signals.
+    /// The rest of a signal's information.
     unused: [u64; 12],
 }
 
 const _: () = assert!(size_of::<Asking>() == size_of::<siginfo_t>());
 
-/// What only this process says.
+/// A value that only this process knows.
 fn secret() -> usize {
     (&raw const END).addr()
 }

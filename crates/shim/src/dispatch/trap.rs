@@ -1,4 +1,4 @@
-//! What comes in the place of a call.
+//! The handler of the signal that comes in the place of a call.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -14,10 +14,10 @@ use crate::{next, signals, start};
 /// `SYS_USER_DISPATCH` in `si_code`.
 const DISPATCHED: c_int = 2;
 
-/// How long a set of signals is to the kernel.
+/// Bytes of the kernel's sets of signals.
 const SET: c_long = 8;
 
-/// The handler.
+/// Handles the signal.
 pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes `info` and `context` of this signal on the handler's stack. They
     // are valid until the handler returns, and no other code refers to them.

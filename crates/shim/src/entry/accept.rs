@@ -44,8 +44,8 @@ pub(crate) unsafe extern "C" fn accept4(
     unsafe { accept_by(Way::Flags(flags), fd, from, len) }
 }
 
-/// Which of the two calls it is. A filter of system calls may know the one that the program
-/// makes and no other one.
+/// The call of the two that the program makes. A filter of system calls may know that one and no
+/// other.
 #[derive(Clone, Copy)]
 enum Way {
     Plain,
@@ -60,7 +60,7 @@ impl Way {
         }
     }
 
-    /// What libc does.
+    /// Calls libc's function.
     ///
     /// # Safety
     ///
@@ -105,11 +105,11 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
     }
 }
 
-/// How long a call waits for a connection, which is asked when it first has to (SO_RCVTIMEO of the
-/// listener).
+/// The time that a call waits for a connection, which it asks for when it first has to wait
+/// (SO_RCVTIMEO of the listener).
 #[derive(Default)]
 struct Patience {
-    /// `Some(None)`: as long as it takes.
+    /// The deadline, once it was asked for. `Some(None)` means as long as it takes.
     deadline: Option<Option<Instant>>,
 }
 
@@ -118,7 +118,7 @@ impl Patience {
     ///
     /// # Errors
     ///
-    /// EAGAIN if nothing is.
+    /// EAGAIN if no time is left.
     #[cold]
     fn left(&mut self, fd: c_int) -> Outcome<Option<Duration>> {
         let deadline = *self.deadline.get_or_insert_with(|| {
@@ -235,8 +235,8 @@ unsafe fn accept_from(
     }
 }
 
-/// The kernel's connections, of which some are the node's. One that comes from the engine is
-/// a connection of the node's, and says so.
+/// Accepts one of the kernel's connections, of which some are the node's. One that comes from the
+/// engine is a connection of the node's, and says so.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use crate::{next, relay, table};
 
 /// # Safety
 ///
-/// `request` is null or points to one.
+/// `request` is null or points to a request.
 unsafe fn hand_over(request: *const aiocb) {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     if let Some(request) = unsafe { request.as_ref() } {
@@ -26,7 +26,7 @@ fn hand_over_number(number: c_int) {
     }
 }
 
-/// How a request to the kernel begins (`struct iocb`).
+/// The beginning of a request to the kernel (`struct iocb`).
 #[repr(C)]
 pub(super) struct Request {
     _data: u64,

@@ -23,7 +23,7 @@ const SET_OWNER: [c_ulong; 2] = [0x8901, 0x8902];
 const TIME_OF_LAST: [c_ulong; 4] = [0x8906, 0x8907, 0x8010_8906, 0x8010_8907];
 /// SIOCOUTQNSD.
 const UNSENT: c_ulong = 0x894b;
-/// What is asked of interfaces, routes and neighbours, by any socket.
+/// Requests about interfaces, routes and neighbours, which any socket takes.
 const OF_INTERFACES: [core::ops::RangeInclusive<c_ulong>; 2] = [0x890b..=0x894a, 0x894d..=0x89ff];
 
 /// `ioctl(2)`.

@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
 /// Most events that a call may ask for (EP_MAX_EVENTS).
 const MOST_EVENTS: usize = c_int::MAX as usize / size_of::<epoll_event>();
 
-/// A time in milliseconds; what is negative has no end.
+/// A time in milliseconds; a negative one has no end.
 pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
@@ -223,11 +223,12 @@ fn falls_asleep(epfd: c_int) -> bool {
         .is_none_or(epoll::falls_asleep)
 }
 
-/// What the kernel has told; `None` if that was nothing but that the thread is to look again.
+/// The kernel's events; `None` if there was none but the one by which a thread is roused to look
+/// again.
 ///
 /// # Safety
 ///
-/// `done` events are there, if it is not negative.
+/// `done` events are readable and writable, if it is not negative.
 #[inline(never)]
 unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) -> Option<c_int> {
     let Some(count) = usize::try_from(done).ok().filter(|&count| count > 0) else {

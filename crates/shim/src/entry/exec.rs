@@ -1,4 +1,4 @@
-//! `exec`: the programs that a program becomes are on its node, too.
+//! `exec`: a program that a program becomes is on its node, too.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::{CString, OsStr};
@@ -17,7 +17,7 @@ pub(super) type Strings = *const *const c_char;
 
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
-/// What a program of the node has in its environment, in this process's.
+/// The variables of the environment that a program of the node has.
 const NEEDED: [&CStr; 8] = [
     PRELOAD,
     c"TOEHOLD_FABRIC",
@@ -29,11 +29,11 @@ const NEEDED: [&CStr; 8] = [
     c"TOEHOLD_QUIET",
 ];
 
-/// What says which listeners it inherits.
+/// The variable that says which listeners a program inherits.
 const LISTENERS: &CStr = c"TOEHOLD_LISTENERS";
 
-/// What this process had of that when it began: programs clear their environment before others
-/// take over, which have listeners of theirs (Dovecot, Postfix).
+/// The values of those variables when this process began. Programs clear their environment before
+/// others take over, which have listeners of theirs (Dovecot, Postfix).
 static AT_FIRST: OnceLock<[Option<CString>; NEEDED.len()]> = OnceLock::new();
 
 /// Remembers what the programs are to have that this one becomes.
@@ -50,13 +50,13 @@ pub(crate) fn remember() {
     });
 }
 
-/// The library, of what LD_PRELOAD says.
+/// The library's path in a value of LD_PRELOAD.
 fn library_of(preloaded: &[u8]) -> Option<&[u8]> {
     let mut paths = preloaded.split(|byte| matches!(byte, b':' | b' '));
     paths.find(|path| path.ends_with(b"libtoehold.so"))
 }
 
-/// What a variable is now.
+/// The present value of a variable.
 fn value_of(name: &CStr) -> Option<CString> {
     // SAFETY: the name is a C string; the value is copied at once.
     let value = unsafe { libc::getenv(name.as_ptr()).as_ref() }?;
@@ -97,13 +97,13 @@ unsafe fn is_to_have_library(given: Strings) -> bool {
 
 /// An environment for another program.
 pub(super) struct Environment {
-    /// What was added, or changed.
+    /// The entries that were added, or changed.
     own: Vec<CString>,
     list: Vec<*const c_char>,
 }
 
 impl Environment {
-    /// The program's own, and what it lacks.
+    /// The program's own environment, with the entries that it lacks.
     ///
     /// # Safety
     ///
@@ -152,7 +152,7 @@ unsafe fn is_of(entry: *const c_char, name: &CStr) -> bool {
     value_in(unsafe { CStr::from_ptr(entry) }, name).is_some()
 }
 
-/// What an entry says, if it is the variable's.
+/// The value of an entry, if it is the variable's.
 fn value_in<'e>(entry: &'e CStr, name: &CStr) -> Option<&'e [u8]> {
     entry.to_bytes().strip_prefix(name.to_bytes())?.strip_prefix(b"=")
 }
@@ -166,7 +166,7 @@ pub(super) fn wants() -> bool {
 ///
 /// # Safety
 ///
-/// What of the environment is there, is null or a list that ends with null.
+/// The environment is null or a list that ends with null, as far as it can be read.
 unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
     if !wants() || !is_readable(name, 1) {
         return false;

@@ -15,8 +15,8 @@ use crate::answer::{errno, outcome, set_errno};
 use crate::socket::Stream;
 use crate::{next, table, wait};
 
-/// The most bytes that are copied at once. They make a super-frame, and stay in the core's own cache until
-/// they are copied again.
+/// Most bytes that are copied at once. They make a super-frame, and stay in the core's own cache
+/// until they are copied again.
 const PIECE: usize = 64 << 10;
 
 thread_local! {
@@ -109,8 +109,8 @@ fn pipe(sent: ssize_t) {
     }
 }
 
-/// The file's bytes from a place on, or from where the program's descriptor is, which then
-/// moves as far as bytes were sent.
+/// Sends the file's bytes from a place on, or from the position of the program's descriptor, which
+/// then moves as far as bytes were sent.
 fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: size_t) -> Outcome<ssize_t> {
     let own = place.is_none();
     let mut here = match &place {
@@ -206,8 +206,8 @@ fn goes_on(from: c_int, here: off_t) -> bool {
 /// Reads the part of a file that the kernel has in its memory. While a connection waits for it, all users of
 /// the connection wait. So nothing is waited for that is on a disk, or comes over a network.
 ///
-/// The kernel writes through the caches. If the peer's core is far, each store waits for its line there. The
-/// bytes then go to this core's own cache first, and from there past all caches.
+/// The kernel writes through the caches. If the peer's core is far, each store waits for its line
+/// there. Then the bytes go to this core's own cache first, and from there past all caches.
 fn read_cached(
     from: c_int,
     here: off_t,
@@ -467,7 +467,7 @@ fn is_writable(number: c_int) -> bool {
     await_state(number, libc::POLLOUT, true).is_ok_and(|state| state != 0)
 }
 
-/// What a descriptor of the kernel's is ready for, at once or after that was waited for.
+/// The readiness of a descriptor of the kernel's, at once or after waiting for it.
 fn await_state(number: c_int, events: c_short, at_once: bool) -> Outcome<c_short> {
     let mut state = [pollfd {
         fd: number,
@@ -492,7 +492,7 @@ fn wait_for<T>(
     poll(&mut state, None).map(drop)
 }
 
-/// `poll` of the kernel's descriptors: at once, or without an end.
+/// Polls the kernel's descriptors: at once, or without an end.
 fn polled(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_int> {
     let timeout = if timeout.is_some() { 0 } else { -1 };
     // SAFETY: `fds` is a slice of that length, borrowed mutably for this call.

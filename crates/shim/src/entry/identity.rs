@@ -1,7 +1,8 @@
-//! What a connection's descriptor is called: inodes, names in `/proc`, extended attributes.
+//! The names of a connection's descriptor: inodes, names in `/proc`, extended attributes.
 //!
-//! What stands for a connection stands for another one later, unless a program has looked at its names: then no other
-//! connection has them ([`Stream::note_marked`](crate::socket::Stream::note_marked)).
+//! A descriptor of a connection is used again for another one later, unless a program has looked at
+//! its names. Then no other connection has them
+//! ([`Stream::note_marked`](crate::socket::Stream::note_marked)).
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -246,7 +247,8 @@ pub(crate) unsafe extern "C" fn readlinkat(
     read
 }
 
-/// The protocol's name of what stands for a connection, with the zero behind it, as the kernel says it of TCP.
+/// The protocol's name of a connection's descriptor, with the zero behind it, as the kernel writes
+/// that of TCP.
 fn protocol_of(number: c_int) -> Option<&'static CStr> {
     if !table::has(number) || is_inside() {
         return None;

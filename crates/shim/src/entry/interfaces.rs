@@ -12,7 +12,7 @@ use toehold_posix::address;
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, start};
 
-/// The interface's name. By where it lies, what is the library's in a list is known.
+/// The interface's name. By its address the library knows its own entries in a list.
 static NAME: [u8; 16] = name();
 
 const fn name() -> [u8; 16] {
@@ -28,10 +28,10 @@ const fn name() -> [u8; 16] {
 const FLAGS: c_uint =
     (libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_BROADCAST | libc::IFF_MULTICAST) as c_uint;
 
-/// One address of it, with all that an entry points to.
+/// One address of the interface, with all that an entry points to.
 #[repr(C)]
 struct Entry {
-    /// The first, so that what points to it points to all.
+    /// The first field, so that a pointer to it points to all.
     head: ifaddrs,
     address: sockaddr_storage,
     mask: sockaddr_storage,
@@ -66,7 +66,7 @@ fn entry(ip: IpAddr, mask: IpAddr, broadcast: Option<Ipv4Addr>, after: *mut ifad
     Some((&raw mut *entry).cast())
 }
 
-/// The node's addresses, unless the kernel has them as well; in a list.
+/// A list of the node's addresses, unless the kernel has them as well.
 fn own() -> *mut ifaddrs {
     let Some((ipv4, ipv6)) = node::beside_kernel() else {
         return null_mut();

@@ -33,9 +33,9 @@ impl Limits {
     }
 }
 
-/// What the program has set last,
+/// The limits that the program has set last.
 static ASKED: Limits = Limits::none();
-/// and what the kernel was told then.
+/// The limits that the kernel was told then.
 static TOLD: Limits = Limits::none();
 
 /// Whether a limit is about the memory of this process.
@@ -44,7 +44,7 @@ fn is_of_memory(process: pid_t, resource: c_uint) -> bool {
     resource == libc::RLIMIT_AS && is_own && start::is_wanted()
 }
 
-/// What the program has asked for, of what the kernel has.
+/// The limits that the program has asked for, from those that the kernel has.
 fn shown(limits: [u64; 2]) -> [u64; 2] {
     match limits == TOLD.get() {
         true => ASKED.get(),
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn prlimit64(
     done
 }
 
-/// What the program is told of the present limits.
+/// The present limits as the program is told them.
 fn shown_of_kernel() -> Option<[u64; 2]> {
     let mut present = rlimit64 {
         rlim_cur: 0,

@@ -1,4 +1,4 @@
-//! `dlopen`: what a program loads later is on its node, too.
+//! `dlopen`: a library that a program loads later is on its node, too.
 //!
 //! A program that loads a library with RTLD_DEEPBIND, as PHP loads its extensions, wants it to find its own
 //! functions before those of others. Such a library would find libc's functions before the ones that stand in
@@ -8,7 +8,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The flags that go on.
+/// A mask of the flags that are passed on.
 static KEPT: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// The next `dlopen`, once it is known.

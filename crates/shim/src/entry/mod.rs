@@ -1,7 +1,7 @@
-//! The functions that stand in for libc's, by what they are about.
+//! The functions that stand in for libc's, by their subjects.
 //!
-//! Each looks whether the descriptor is one of the table's, and if it is not, calls what it
-//! stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
+//! Each looks whether the descriptor is one of the table's, and if it is not, calls the function
+//! that it stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
 //!
 //! # The INTERCEPT contract
 //!
@@ -69,7 +69,7 @@ use crate::socket::Stream;
 use crate::usage::{self, Counter};
 use crate::{cancel, faults, relay, signals, table};
 
-/// A call on a connection; `None` if the descriptor is no connection of the node's.
+/// Makes a call on a connection; `None` if the descriptor is no connection of the node's.
 #[inline]
 fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<T>) -> Option<T> {
     if !table::has(number) || is_in_call() {
@@ -261,11 +261,11 @@ unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlic
         .collect()
 }
 
-/// What a program passes.
+/// A value that a program passes.
 ///
 /// # Safety
 ///
-/// `value` is null, or points to one as long as the result is used.
+/// `value` is null, or points to a value as long as the result is used.
 unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
     if !is_readable(value, 1) {
         return Err(Errno::FAULT);
@@ -313,7 +313,7 @@ fn parts_of(message: &libc::msghdr) -> Outcome<size_t> {
     }
 }
 
-/// A time that a program passes; none has no end.
+/// A time that a program passes; null has no end.
 ///
 /// # Safety
 ///
@@ -333,7 +333,7 @@ unsafe fn span(time: *const timespec) -> Outcome<Option<Duration>> {
     Ok(Some(Duration::new(seconds, nanos)))
 }
 
-/// `iovcnt` as it should be.
+/// Checks `iovcnt`.
 fn count(count: c_int) -> Outcome<size_t> {
     size_t::try_from(count).map_err(|_| Errno::INVAL)
 }

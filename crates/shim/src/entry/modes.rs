@@ -1,4 +1,4 @@
-//! `fchmod`, `fchown` and `flock`: what they do to what stands for a connection stays with it.
+//! `fchmod`, `fchown` and `flock`: their effect on a connection's descriptor stays with it.
 
 use core::ffi::c_int;
 

@@ -15,11 +15,11 @@ fn was_sought(is_open: bool) -> bool {
     is_open || errno() == libc::ENOENT
 }
 
-/// A file was opened, or not. Its number.
+/// Looks at a file that was opened, or not. Returns the number that the program gets.
 ///
 /// # Safety
 ///
-/// `path` is what the program has passed to the kernel.
+/// `path` is the C string that the program has passed to the kernel.
 // A thread may be cancelled while it opens a file: what has to be dropped is not in that function.
 #[inline(never)]
 unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
@@ -46,7 +46,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
     number
 }
 
-/// A stream was opened, or not. Returns the stream that the program gets.
+/// Looks at a stream that was opened, or not. Returns the stream that the program gets.
 ///
 /// # Safety
 ///

@@ -79,7 +79,8 @@ pub(crate) unsafe extern "C" fn setsockopt(
     set
 }
 
-/// Why a socket does not take an option that would have no effect on it, or on the connections that it has.
+/// The error of a socket that does not take an option that would have no effect on it, or on the
+/// connections that it has.
 fn refuses(kind: &Kind, level: c_int, name: c_int, value: &[u8]) -> Option<Errno> {
     if !may_be_nodes(kind) {
         return None;

@@ -147,7 +147,7 @@ unsafe fn poll_ours(
     Some(answer(done.map(|found| found.number)))
 }
 
-/// What is ready comes before a signal, and a signal before the time.
+/// Polls with a mask. What is ready comes before a signal, and a signal before the time.
 fn poll_masked(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) -> Outcome<Told> {
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
@@ -228,7 +228,7 @@ pub(crate) unsafe extern "C" fn pselect(
     }
 }
 
-/// What the system call has for `pselect`'s last argument.
+/// The system call's last argument in the place of that of `pselect`.
 #[repr(C)]
 pub(super) struct MaskAndSize(*const sigset_t, usize);
 

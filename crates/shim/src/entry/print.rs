@@ -1,4 +1,4 @@
-//! `dprintf` and its variants: libc's own go past the library.
+//! `dprintf` and its variants: libc's own would go past the library.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn __vdprintf_chk(
 ///
 /// # Safety
 ///
-/// `make` allocates a text and gives its length, or what is negative.
+/// `make` allocates a text and returns its length, or a negative number.
 unsafe fn print(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> Option<c_int> {
     table::get(fd).filter(|file| !is_inside() && file.stream().is_some())?;
     let mut text = core::ptr::null_mut();
@@ -81,7 +81,7 @@ unsafe fn print(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> Opti
     Some(length)
 }
 
-/// What libc has allocated.
+/// A text that libc has allocated.
 struct Text(*mut c_char);
 
 impl Drop for Text {

@@ -1,5 +1,5 @@
-//! What takes rights away from a process, for good: another user, another root, a filter of
-//! system calls. Afterwards it may not be able to reach its node, so it does so before.
+//! Calls that take rights away from a process, for good: another user, another root, a filter of
+//! system calls. Afterwards the process may not be able to reach its node, so it does so before.
 
 use core::ffi::{CStr, c_char, c_int, c_ulong};
 

@@ -1,4 +1,4 @@
-//! `syscall(2)`: programs that call the kernel by numbers mean the same.
+//! `syscall(2)`: programs that call the kernel by numbers are served like others.
 
 use core::ffi::{c_int, c_long};
 
@@ -27,7 +27,7 @@ fn is_fork(flags: c_long, stack: c_long) -> bool {
 ///
 /// # Safety
 ///
-/// `arguments` is null, or points to what that takes.
+/// `arguments` is null, or points to the arguments of the call.
 unsafe fn is_fork_of(arguments: *const u64) -> bool {
     // Flags, three words for numbers, the signal, the stack.
     const UP_TO_STACK: usize = 6;

@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, number: c_
     read.unwrap_or_else(|| unsafe { next::readv(fd, parts, number) })
 }
 
-/// Reading nothing waits for nothing, other than receiving that.
+/// Receives into buffers. Reading nothing waits for nothing, other than receiving nothing.
 fn read_into(stream: &Stream, buffers: &mut [IoSliceMut<'_>], flags: Outcome<c_int>) -> Outcome<ssize_t> {
     match buffers.iter().all(|buffer| buffer.is_empty()) {
         true => Ok(0),
@@ -85,7 +85,7 @@ pub(super) fn check_place(offset: off_t) -> Outcome<()> {
     }
 }
 
-/// What the flags of `preadv2(2)` and `pwritev2(2)` are to a socket.
+/// The flags of `preadv2(2)` and `pwritev2(2)` as those of a socket's call.
 pub(super) fn flags_of(flags: c_int) -> Outcome<c_int> {
     const NO_APPEND: c_int = 0x20;
     const BOTH: c_int = libc::RWF_APPEND | NO_APPEND;
@@ -101,7 +101,7 @@ pub(super) fn flags_of(flags: c_int) -> Outcome<c_int> {
     }
 }
 
-/// `preadv2(2)`: of a socket there is no place to read at, but the present one.
+/// `preadv2(2)`: a socket has no place to read at but the present one.
 ///
 /// # Safety
 ///
@@ -378,11 +378,11 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     Ok(received)
 }
 
-/// What the network said of an attempt to connect, which is taken once.
+/// Receives the network's report about an attempt to connect, which is taken once.
 ///
 /// # Safety
 ///
-/// It is one of the program's messages, with so many parts.
+/// The message is one of the program's, with so many parts.
 unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) -> Outcome<ssize_t> {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let mut rooms = unsafe { rooms(message.msg_iov, count) }?;
@@ -407,7 +407,7 @@ unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) ->
     Ok(received as ssize_t)
 }
 
-/// One flag of messages is the kernel's own.
+/// Checks the flags, of which one is the kernel's own.
 pub(super) fn check_flags(flags: c_int) -> Outcome<()> {
     if flags < 0 { Err(Errno::INVAL) } else { Ok(()) }
 }

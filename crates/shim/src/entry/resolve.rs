@@ -1,4 +1,4 @@
-//! Names of nodes are names of hosts.
+//! Names of nodes, which are names of hosts.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use libc::{addrinfo, hostent, size_t};
 use crate::inside::{Inside, is_inside};
 use crate::{dispatch, next, node, start};
 
-/// The address of a node as text; `None` if there is no node of that name, or it is none.
+/// The address of a node as text; `None` if there is no node of that name, or the text is no name.
 ///
 /// # Safety
 ///
@@ -89,8 +89,8 @@ unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
 /// Bytes of a name that [`gethostbyname`] gives, with the zero at its end, at most: a node's is shorter.
 const NAME: usize = 256;
 
-/// An answer in memory of libc's own, which the next one takes, has the node's name, and not its
-/// number.
+/// Writes the node's name instead of its number into an answer in memory of libc's own, which the
+/// next answer takes.
 ///
 /// # Safety
 ///

@@ -14,7 +14,7 @@ use crate::memory::is_readable;
 use crate::socket::Stream;
 use crate::{diagnosis, next};
 
-/// A program that writes to an ended connection gets a signal, unless it said otherwise.
+/// Sends a signal to a program that writes to an ended connection, unless it said otherwise.
 #[inline]
 fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
     if sent == T::FAILED && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c
     }
 }
 
-/// Writing no parts does nothing, other than sending them.
+/// Sends parts. Writing no parts does nothing, other than sending them.
 fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: Outcome<c_int>) -> Outcome<ssize_t> {
     match parts.iter().all(|part| part.is_empty()) {
         true => Ok(0),
@@ -67,7 +67,7 @@ fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: Outcome<c_int>) -> 
     }
 }
 
-/// `pwritev2(2)`: of a socket there is no place to write at, but the present one.
+/// `pwritev2(2)`: a socket has no place to write at but the present one.
 ///
 /// # Safety
 ///

@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn bindresvport(fd: c_int, at: *mut libc::sockaddr_
     bound
 }
 
-/// What the kernel says of a socket that has a port already: what is wrong with the address comes first.
+/// The kernel's error for a socket that has a port already: a wrong address comes first.
 ///
 /// # Safety
 ///
@@ -265,8 +265,8 @@ fn has_limit(fd: c_int) -> bool {
     limit.is_some()
 }
 
-/// What the kernel does, which goes on with an attempt as long as the program has not been told
-/// what became of it.
+/// Leaves the connecting to the kernel, which goes on with an attempt as long as the program has
+/// not been told what became of it.
 ///
 /// # Safety
 ///
@@ -374,7 +374,7 @@ fn has_family(len: socklen_t) -> bool {
     (size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>()).contains(&(len as usize))
 }
 
-/// `connect` to no address dissolves what there is.
+/// Dissolves the connection of a socket, as `connect` to no address does.
 ///
 /// # Safety
 ///

@@ -18,7 +18,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
     unsafe { signals::install(signal, new, old) }
 }
 
-/// `signal(2)`, with what libc makes of it: calls go on.
+/// `signal(2)`, in libc's variant: calls go on.
 ///
 /// # Safety
 ///

@@ -9,8 +9,8 @@ use libc::{FILE, pid_t};
 use super::exec::{Strings, hand_over_all, prepare, wants};
 use crate::next;
 
-/// The descriptors that each set of file actions copies, by where the set is: what is in it, only
-/// libc knows.
+/// The descriptors that each set of file actions copies, by the address of the set. Only libc knows
+/// the contents of a set.
 static COPIED: Mutex<Option<HashMap<usize, Vec<c_int>>>> = Mutex::new(None);
 
 fn copied() -> MutexGuard<'static, Option<HashMap<usize, Vec<c_int>>>> {
@@ -25,7 +25,7 @@ fn forget(actions: *const c_void) {
     }
 }
 
-/// What a program gets by file actions, although it would not survive `exec`.
+/// The descriptors that a program gets by file actions, although they would not survive `exec`.
 fn given_by(actions: *const c_void) -> Vec<c_int> {
     let copied = copied();
     let given = copied.as_ref().and_then(|copied| copied.get(&actions.addr()));

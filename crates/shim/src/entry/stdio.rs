@@ -1,4 +1,4 @@
-//! Streams of stdio on connections: libc's own functions do not come by ours.
+//! Streams of stdio on connections: libc's own functions would go past the library.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -10,16 +10,16 @@ use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
 use crate::{next, table};
 
-/// Where in glibc's structure the descriptor's number is, on 64-bit machines.
+/// The place of the descriptor's number in glibc's structure, on 64-bit machines.
 const NUMBER_AT: usize = 112;
 
-/// Where the pointer is to what has not been written yet.
+/// The place of the pointer to bytes that have not been written yet.
 const PENDING_AT: usize = 32;
 
-/// Where the pointer is to what is there for wide characters.
+/// The place of the pointer to the state for wide characters.
 const WIDE_AT: usize = 160;
 
-/// The flag in its first word of a stream that keeps nothing.
+/// The flag in the first word of a stream that keeps nothing.
 const UNBUFFERED: c_int = 2;
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, len: size_t) -> ssize_t {
@@ -110,7 +110,7 @@ unsafe extern "C" {
     fn __flbf(stream: *mut FILE) -> c_int;
 }
 
-/// Those that stand in the place of the first three.
+/// The streams in the place of the first three.
 static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
 /// # Safety
@@ -215,7 +215,7 @@ pub(crate) unsafe extern "C" fn freopen64(
 ///
 /// # Safety
 ///
-/// It is one of the program's streams.
+/// The stream is one of the program's.
 unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mut FILE {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let number = unsafe { libc::fileno(stream) };
@@ -240,7 +240,7 @@ unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mu
 ///
 /// # Safety
 ///
-/// It is a stream of libc's, of an open number.
+/// `stream` is a stream of libc's, of an open number.
 unsafe fn make_plain(stream: *mut FILE, number: c_int) {
     const NONE: usize = usize::MAX;
     let wide = |stream: *mut FILE| stream.cast::<u8>().wrapping_add(WIDE_AT).cast::<*mut c_void>();

@@ -8,7 +8,7 @@ use crate::inside::is_inside;
 use crate::next::{self, Begin};
 use crate::{cancel, dispatch};
 
-/// What a thread of the program's begins with.
+/// The start routine and argument of a thread of the program's.
 struct Beginning {
     begin: Begin,
     argument: *mut c_void,
@@ -43,11 +43,11 @@ pub(crate) unsafe extern "C" fn pthread_create(
     failed
 }
 
-/// The thread's own calls are dispatched, too.
+/// Begins a thread whose own calls are dispatched, too.
 ///
 /// # Safety
 ///
-/// It is passed a beginning, which is its own.
+/// `beginning` is a beginning that belongs to the thread.
 unsafe extern "C-unwind" fn join_and_begin(beginning: *mut c_void) -> *mut c_void {
     dispatch::join();
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

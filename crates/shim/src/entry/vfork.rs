@@ -141,17 +141,17 @@ vfork! {
     __vfork,
 }
 
-/// What a child of `clone(2)` with a memory of its own begins with.
+/// The start function and argument of a child of `clone(2)` with a memory of its own.
 struct Beginning {
     begin: Start,
     argument: *mut c_void,
 }
 
-/// The child is another process by now.
+/// Begins the child, which is another process by now.
 ///
 /// # Safety
 ///
-/// It is passed a beginning, of which the child has a copy.
+/// `beginning` is a beginning, of which the child has a copy.
 unsafe extern "C" fn begin_forked(beginning: *mut c_void) -> c_int {
     process::forked();
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

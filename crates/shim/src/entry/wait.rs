@@ -1,7 +1,7 @@
 //! `wait`, `waitpid` and their variants: what a process had that has ended is closed by then.
 //!
-//! The kernel closes a process's descriptors before others hear of its end. What is closed then
-//! of the node's, the engine finds out, and does so before these calls return.
+//! The kernel closes a process's descriptors before others hear of its end. The engine finds out
+//! what of the node's is closed then, and closes it before these calls return.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -25,11 +25,12 @@ fn ended() {
     set_errno(before);
 }
 
-/// Waits, where the program may want to know nothing of how the child has ended.
+/// Waits for a child. The program may pass null if it does not need to know how the child has
+/// ended.
 ///
 /// # Safety
 ///
-/// `status` is null, or there is room for one.
+/// `status` is null, or has room for a status.
 unsafe fn waited(status: *mut c_int, wait: impl FnOnce(*mut c_int) -> pid_t) -> pid_t {
     let mut own = 0;
     let status = match status.is_null() {
@@ -118,7 +119,7 @@ pub(crate) unsafe extern "C" fn waitid(
 ///
 /// # Safety
 ///
-/// `info` is null, or there is room for one.
+/// `info` is null, or has room for one.
 pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
     info: *mut siginfo_t,
     wait: impl FnOnce(*mut siginfo_t) -> T,
@@ -139,7 +140,7 @@ pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
 
 /// # Safety
 ///
-/// It is what `waitid(2)` tells.
+/// `info` is what `waitid(2)` has written.
 unsafe fn tells_of_end(info: &siginfo_t) -> bool {
     let over = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

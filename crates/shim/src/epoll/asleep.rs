@@ -17,7 +17,7 @@ use crate::file::File;
 use crate::inside::Inside;
 use crate::{next, node, process, table};
 
-/// Not what a program would say of a descriptor of its own.
+/// A value that a program would not give a descriptor of its own.
 const ROUSE: u64 = 0x6b0e_71c4_93d5_2fa9;
 
 /// How many threads of a process wait in an instance of the kernel's. What a forked child has
@@ -99,7 +99,7 @@ pub(crate) fn wakes() {
     let _ = WAITS.try_with(|own| own.replace(None));
 }
 
-/// What is ready for ever.
+/// A descriptor that is ready for ever.
 fn ready() -> Option<c_int> {
     static READY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let made = READY.get_or_init(|| {

@@ -9,7 +9,7 @@ use libc::epoll_event;
 use super::{Epoll, Watched};
 use crate::file::{File, Kind};
 
-/// What is told of one, if it was asked for.
+/// The events that are told of a lost connection, if they were asked for.
 const ASKED: i32 = libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLRDHUP;
 /// A program that asks for these hears of a lost connection once.
 const ONCE: i32 = libc::EPOLLET | libc::EPOLLONESHOT;

@@ -35,7 +35,7 @@ use crate::{next, node, relay, table};
 /// An epoll instance.
 #[derive(Default)]
 pub(crate) struct Epoll {
-    /// By descriptor.
+    /// The watched files, by descriptor.
     watched: Mutex<HashMap<c_int, Watched>>,
     names: Arc<Names>,
     sockets: ArcSwapOption<Sockets>,
@@ -43,11 +43,11 @@ pub(crate) struct Epoll {
     /// Whether the kernel's instance has ever watched anything.
     has_kernels: AtomicBool,
     looked: Mutex<Option<Instant>>,
-    /// The node's events took all the room there was, the last time.
+    /// Whether the node's events took all the room there was, the last time.
     was_full: AtomicBool,
-    /// The program has asked for EPOLLRDNORM or its like.
+    /// Whether the program has asked for EPOLLRDNORM or its like.
     synonyms: AtomicBool,
-    /// Something may be watched that was the node's in a life that is over.
+    /// Whether something may be watched that was the node's in a life that is over.
     lost: AtomicBool,
     /// Held by the thread that makes `sockets`.
     making: Mutex<()>,
@@ -55,24 +55,24 @@ pub(crate) struct Epoll {
     /// its number: that may be anything's by now.
     waiters: AtomicU32,
     kept: OnceLock<OwnedFd>,
-    /// The program has made it, and may have changed it, past the library.
+    /// Whether the program has made the instance, and may have changed it, past the library.
     is_adopted: AtomicBool,
 }
 
-/// What is watched that is not the kernel's alone.
+/// A watched file that is not the kernel's alone.
 struct Watched {
     file: Weak<File>,
     asked: Asked,
     _name: Name,
-    /// The program asked to hear once that the connection is lost, and has heard it.
+    /// Whether the program asked to hear once that the connection is lost, and has heard it.
     is_told: bool,
 }
 
-/// What a program wants to be told of a file, and by what the node knows that.
+/// The events of a file that a program wants to be told, and the node's name for it.
 #[derive(Clone, Copy)]
 struct Asked {
     events: u32,
-    /// What the program knows it by.
+    /// The program's own number for the file.
     data: u64,
     token: Token,
 }
@@ -213,7 +213,7 @@ impl Epoll {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is watched that is still there: its number, the file, and what the program said.
+    /// The watched files that are still there, each with its number and the program's wishes.
     fn list(&self) -> Vec<(c_int, Arc<File>, Asked)> {
         let watched = self.watched();
         let there = watched

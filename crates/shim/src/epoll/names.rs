@@ -1,4 +1,4 @@
-//! What a program knows its registrations by, in memory of its own.
+//! The program's own names of its registrations, in memory of its own.
 //!
 //! The node's memory holds a token of each registration, and other programs of the node can write
 //! nonsense there. A program takes what `epoll_wait` tells for its own, as a rule a pointer, and
@@ -47,7 +47,7 @@ impl Names {
         chunk.get((place - (1 << place.ilog2())) as usize)
     }
 
-    /// What the program knows a registration by that is still there.
+    /// The program's own number for a registration that is still there.
     #[inline]
     pub(super) fn data(&self, Token(token): Token) -> Option<u64> {
         let tag = (token as u64 >> 32) as u32;
@@ -109,7 +109,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// What the node's memory gets.
+    /// The token that the node's memory gets.
     pub(super) fn token(&self) -> Token {
         self.token
     }

@@ -1,5 +1,5 @@
-//! What an instance has on the node: a poll, with its connections, its listeners, and the
-//! instances in it.
+//! An instance's part on the node: a poll, with its connections, its listeners, and the instances
+//! in it.
 
 use core::ffi::c_int;
 use std::io;
@@ -18,12 +18,12 @@ use crate::{node, process, wait};
 pub(crate) struct Sockets {
     process: u32,
     node: Arc<Node>,
-    /// Before the poll, whose end is its own.
+    /// The waker, which ends before the poll does.
     rousing: OnceLock<Waker>,
     pub(crate) poll: Poll,
 }
 
-/// Not a number of the program's, as good as certainly.
+/// A token that is almost certainly not a number of the program's.
 pub(super) const ROUSE: Token = Token(0x9d6c_6f0f_5a0c_e3b1);
 
 impl Sockets {
@@ -125,7 +125,7 @@ impl Epoll {
         self.register_with(self.sockets_for(file)?.as_deref(), (file, number), asked)
     }
 
-    /// What a file is watched by that has something on the node.
+    /// The poll of an instance with which a file is watched that has something on the node.
     pub(super) fn sockets_for(&self, file: &File) -> Outcome<Option<Arc<Sockets>>> {
         let is_concerned = file.is_nodes() || file.epoll().is_some_and(|inner| inner.present().is_some());
         match is_concerned.then(|| self.sockets()).transpose() {
@@ -169,7 +169,7 @@ impl Epoll {
         });
     }
 
-    /// Each number of a file's is watched by itself, as the kernel does.
+    /// Calls `act` for each number of a file's, which is watched by itself, as the kernel does.
     fn with(
         &self,
         sockets: Option<&Sockets>,

@@ -19,7 +19,7 @@ use crate::answer::outcome;
 use crate::readiness::{USUAL, told};
 use crate::{next, node, table, wait};
 
-/// How many events of the node's are taken at once, at most.
+/// Events of the node's that are taken at once, at most.
 const MOST: usize = 512;
 
 /// Period of looks at the kernel's descriptors by a thread that always finds something on the node.
@@ -121,7 +121,7 @@ impl Epoll {
         Ok(self.take_kernels(number, &[], &mut events[..room])?.0)
     }
 
-    /// `with_kernels`: the kernel's were not told of yet.
+    /// Waits for both. `with_kernels`: the kernel's were not told of yet.
     fn wait_for_both(
         &self,
         number: c_int,
@@ -239,8 +239,8 @@ impl Epoll {
         due
     }
 
-    /// What is ready of the kernel's, and was not told of already: how many, and whether
-    /// threads are roused that wait in the kernel.
+    /// Takes the kernel's events that were not told of already. Returns how many, and whether
+    /// threads that wait in the kernel are roused.
     fn take_kernels(
         &self,
         number: c_int,

@@ -1,5 +1,5 @@
-//! Whether the bytes that a program sends or wants to receive can be accessed. The kernel says EFAULT where
-//! the library would end the program by a signal.
+//! Checks whether the bytes that a program sends or wants to receive can be accessed. The kernel
+//! says EFAULT where the library would end the program by a signal.
 //!
 //! A question to the kernel would cost each call a system call. So the library touches each page, by one
 //! instruction for reading and one for writing. If one of these two faults, the signal's handler ends the
@@ -167,7 +167,7 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
     done
 }
 
-/// The handler.
+/// Handles a fault.
 extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes `info` and `context` of this signal on the handler's stack. They
     // are valid until the handler returns, and no other code refers to them.

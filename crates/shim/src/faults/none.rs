@@ -1,5 +1,5 @@
-//! Whether the bytes that a program sends or wants to receive can be accessed. This machine has no such
-//! check: a program that passes other bytes ends by a signal.
+//! No check whether the bytes that a program sends or wants to receive can be accessed. On this
+//! machine a program that passes other bytes ends by a signal.
 
 use core::ffi::c_int;
 

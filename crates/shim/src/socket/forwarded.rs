@@ -13,7 +13,7 @@ use crate::{next, node, table};
 pub(crate) struct Forwarded {
     pub(crate) domain: c_int,
     pub(crate) behind: ForwardedPeers,
-    /// As long as any process has it, the node's listener is open.
+    /// The holder. As long as any process has it, the node's listener is open.
     holder: Option<OwnedFd>,
 }
 

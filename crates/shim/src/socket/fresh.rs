@@ -20,7 +20,7 @@ use super::{History, InheritedListener, Stream, plain, replace};
 use crate::file::File;
 use crate::{next, node, relay, table};
 
-/// How a call connects.
+/// The pace of a call that connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// The call waits, unless the socket says otherwise.
@@ -36,15 +36,15 @@ pub(crate) struct UnconnectedSocket {
     pub(crate) domain: c_int,
     pub(super) history: History,
     bound: AtomicBool,
-    /// The program has left the port that it is bound to to the kernel.
+    /// Whether the program has left the choice of the bound port to the kernel.
     any_port: AtomicBool,
-    /// The program knows where it is bound to.
+    /// Whether the program knows the bound address.
     named: AtomicBool,
-    /// The program has done to it what only the kernel knows of.
+    /// Whether the program has done something to the socket that only the kernel knows of.
     kernels: AtomicBool,
     /// Whether another process may have the socket, too.
     shared: AtomicBool,
-    /// The kernel has begun to connect it, and the program has not been told the outcome.
+    /// Whether the kernel has begun to connect it, and the program has not been told the outcome.
     attempted: AtomicBool,
     /// The port of the connection that it was before, which it does not have any more; 0: there was none.
     former_port: AtomicU16,
@@ -81,7 +81,7 @@ impl UnconnectedSocket {
         [0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol)
     }
 
-    /// One as another process has set it.
+    /// A socket with the settings of another process.
     pub(super) fn found(number: c_int) -> UnconnectedSocket {
         let fresh = UnconnectedSocket::new(InheritedListener::domain_of(number), protocol_of(number));
         for (level, name, value) in fresh.history.of_kernels(number, fresh.domain) {
@@ -96,7 +96,7 @@ impl UnconnectedSocket {
         fresh
     }
 
-    /// One in the place of another, as that one was set, and bound, if it was.
+    /// A socket in the place of another, with that one's settings, and bound, if that one was.
     pub(super) fn again(domain: c_int, history: &History, bound: bool) -> UnconnectedSocket {
         UnconnectedSocket {
             history: history.copy(),
@@ -183,7 +183,7 @@ impl UnconnectedSocket {
         Ok(settings)
     }
 
-    /// What was set that is a listener's own, and not its connections'.
+    /// The options that are a listener's own, and not its connections'.
     pub(super) fn of_listener(&self) -> Vec<SocketOption> {
         let options = self.history.meanings().into_iter();
         let own = options.filter_map(|option| match option {
@@ -329,7 +329,7 @@ impl UnconnectedSocket {
     }
 }
 
-/// The protocol of a socket of the kernel's; less than zero: it does not say.
+/// The protocol of a socket of the kernel's; less than zero if the kernel does not say.
 fn protocol_of(number: c_int) -> c_int {
     let protocol = sockopt::socket_protocol(table::borrow(&number));
     protocol.map_or(-1, |protocol| {
@@ -356,7 +356,7 @@ fn is_closed(number: c_int) -> bool {
     got == 0 && info.last() == Some(&CLOSED)
 }
 
-/// `connect` to no address at all is to this host.
+/// The address to connect to: no address at all is this host's.
 fn target(to: SocketAddr) -> SocketAddr {
     match to.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (std::net::Ipv4Addr::LOCALHOST, to.port()).into(),
@@ -370,7 +370,7 @@ fn is_for_kernel(level: c_int, name: c_int, value: &[u8]) -> bool {
     is_kernels_alone(level, name, value).is_some()
 }
 
-/// A span of a `timeval` option as the node's sockets have it.
+/// A span of a `timeval` option in the form of the node's sockets.
 pub(super) fn limit(span: Duration) -> Option<Duration> {
     (!span.is_zero()).then_some(span)
 }

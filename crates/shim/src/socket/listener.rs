@@ -18,11 +18,11 @@ use super::{ForwardedPeers, History, Legacy, Mode, Stream, UnconnectedSocket, pl
 use crate::file::{File, Kind};
 use crate::{node, table};
 
-/// A listener in both.
+/// A listener in the kernel and on the node.
 pub(crate) struct Listener {
     pub(crate) inner: TcpListener,
     pub(crate) domain: c_int,
-    /// What was set of it, by any process, and what connections have of that.
+    /// The options that any process has set of it, and those that its connections have.
     history: History,
     legacy: Legacy,
     /// The settings that connections have from the listener and that are not the stack's.
@@ -75,7 +75,7 @@ impl Listener {
         })
     }
 
-    /// The node's, from the program that this process ran before.
+    /// The node's listener, from the program that this process ran before.
     pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
         let history = History::shared(inner.description());
         Listener {
@@ -91,7 +91,7 @@ impl Listener {
         }
     }
 
-    /// What stands for the node's listener; it survives `exec` from now on.
+    /// The descriptor of the node's listener; it survives `exec` from now on.
     pub(crate) fn pass_on(&self) -> Option<c_int> {
         let descriptor = self.inner.descriptor().ok()?;
         rustix::io::fcntl_setfd(descriptor, FdFlags::empty()).ok()?;
@@ -152,7 +152,7 @@ impl Listener {
         Some(made)
     }
 
-    /// A connection that waits at the node's.
+    /// Accepts a connection that waits at the node's listener.
     pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
         let (inner, peer) = self.inner.try_accept().map_err(Errno::from)?;
         let stream = Stream::accepted(inner, self.domain, (&self.history, &self.legacy));
@@ -186,7 +186,7 @@ impl Listener {
         }
     }
 
-    /// Those at present, whichever process has set them.
+    /// The present settings of that kind, whichever process has set them.
     fn others(&self) -> MutexGuard<'_, (u64, Vec<Meaning>)> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.inner.description().version() + 1;

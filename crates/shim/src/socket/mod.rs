@@ -1,4 +1,4 @@
-//! TCP sockets of the program: what they are from `socket` to `close`.
+//! TCP sockets of the program, from `socket` to `close`.
 //!
 //! Every one begins as a socket of the kernel's. The kernel's socket reports errors of calls in the kernel's
 //! words, and has the port that the program asks for. `connect` and `listen` show whether the node or the
@@ -43,7 +43,8 @@ use toehold_posix::errno::{Errno, Outcome};
 use crate::file::{File, Kind};
 use crate::table;
 
-/// An IPv4 address that a program writes as an IPv6 one is an IPv4 address.
+/// The address that a program means: an IPv4 address that it writes as an IPv6 one is an IPv4
+/// address.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(ip) => match ip.to_ipv4_mapped() {

@@ -1,4 +1,4 @@
-//! Whether calls on a listener wait: as the program wants it, and as the kernel's is told.
+//! Whether calls on a listener wait: the program's wish, and the kernel's flags.
 //!
 //! Another process may have the kernel's listener. It could take a connection that this process has seen.
 //! This process's call would then wait in the kernel and see none of the node's. So a shared listener of the
@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use super::owner::ASYNC;
 use crate::{next, table};
 
-/// That a program wants a listener to wait, which does not any more.
+/// The mark of a shared listener that the program wants to wait, and that does not any more.
 const WAITS: OFlags = ASYNC;
 
 /// The mark of a listener that waits.
@@ -39,7 +39,7 @@ impl Mode {
         }
     }
 
-    /// A program of the node's has said that this one has its listener, too.
+    /// The mode of a listener that another program of the node has, as it has said.
     pub(super) fn inherited(number: c_int) -> Mode {
         Mode::of_another(number, OFlags::NONBLOCK)
     }
@@ -81,7 +81,7 @@ impl Mode {
             .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || self.has_mark(flags))
     }
 
-    /// What the kernel's listener is told that the program tells to have these flags.
+    /// The flags that the kernel's listener gets if the program sets these.
     pub(crate) fn told(&self, flags: c_int) -> c_int {
         let waits = flags & libc::O_NONBLOCK == 0;
         match waits && self.is_kept() {
@@ -90,7 +90,7 @@ impl Mode {
         }
     }
 
-    /// What the program is told of the kernel's flags.
+    /// The flags that the program is told for the kernel's.
     pub(crate) fn shown(&self, flags: c_int) -> c_int {
         match self.has_mark(OFlags::from_bits_retain(flags as u32)) {
             true => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),

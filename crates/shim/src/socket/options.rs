@@ -96,19 +96,19 @@ fn is_checked(meaning: &Meaning) -> bool {
     }
 }
 
-/// Where an option's value is.
+/// The source of an option's value.
 pub(crate) enum Value {
     Bytes(Vec<u8>),
-    /// What is as long as the program says, or longer.
+    /// A value as long as the program asks for, or longer.
     Whole(Vec<u8>),
-    /// What the program has room for, or it is told nothing.
+    /// A value for which the program has room, or it is told nothing.
     Unbroken(Vec<u8>),
     /// A number of an option of IPv4. A small one is returned as one byte if the program has no room for all
     /// of it.
     OfIpv4(c_int),
-    /// With the descriptor that stands for the connection, as of any socket.
+    /// The descriptor of the connection, which any socket is.
     Descriptor,
-    /// With a socket of the kernel's that the same was set of.
+    /// A socket of the kernel's with the same options.
     Shadow(OwnedFd),
 }
 
@@ -169,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// The stack has two of the kernel's ways to control congestion. Of another one the program sees no more
-    /// than its name.
+    /// Sets the congestion control. The stack has two of the kernel's. Of another one the program
+    /// sees no more than its name.
     fn set_congestion(&self, value: &[u8]) -> Outcome<c_int> {
         let set = self.set_shadow(IPPROTO_TCP, TCP_CONGESTION, value)?;
         if let Ok(meaning) = meaning(IPPROTO_TCP, TCP_CONGESTION, value) {
@@ -222,7 +222,7 @@ impl Stream {
         self.kernels_like().map(Value::Shadow)
     }
 
-    /// A socket of the kernel's that the same was set of, to say what one of TCP's says.
+    /// A socket of the kernel's with the same options, to return what one of TCP's returns.
     pub(crate) fn kernels_like(&self) -> Outcome<OwnedFd> {
         self.history.shadow(self.domain)
     }
@@ -301,7 +301,7 @@ impl Stream {
         Ok(Value::Bytes(bytes(number)))
     }
 
-    /// How much of TCP_INFO this kernel has, and so programs expect.
+    /// The length of TCP_INFO in this kernel, which programs expect.
     fn length_of_info(&self) -> usize {
         static LENGTH: OnceLock<usize> = OnceLock::new();
         let ask = || {

@@ -24,7 +24,7 @@ const F_GETOWN_EX: c_int = 16;
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Target {
-    /// A thread, a process, or a group of them.
+    /// The kind: a thread, a process, or a group of them.
     kind: c_int,
     id: pid_t,
 }
@@ -93,7 +93,8 @@ impl Stream {
     }
 }
 
-/// What the engine has the owner signalled by; see there.
+/// The pair of sockets by which the engine has the owner signalled, see
+/// [`TcpStream::signal_owner`](toehold_socket::TcpStream::signal_owner).
 fn messenger(target: &Target) -> Option<[OwnedFd; 2]> {
     let kind = SocketType::STREAM;
     let (owned, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;

@@ -15,7 +15,7 @@ pub(crate) struct Relayed {
     pub(crate) domain: c_int,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    /// The descriptor is not a Unix socket but one of TCP's indeed, with other ends.
+    /// Whether the descriptor is not a Unix socket but one of TCP's indeed, with other ends.
     is_tcps: bool,
 }
 
@@ -30,7 +30,7 @@ impl Relayed {
         }
     }
 
-    /// What a connection of the kernel's stands for, which the engine has made.
+    /// The connection that the engine has made a connection of the kernel's for.
     pub(crate) fn of_kernel(ends: toehold_socket::Relayed, domain: c_int) -> Relayed {
         Relayed {
             is_tcps: true,

@@ -19,9 +19,10 @@ use super::{History, Legacy, UnconnectedSocket, plain};
 use crate::usage::{Counter, count};
 use crate::{signals, table};
 
-/// What the program's processes know of a connection beside its stack, in its description's marks.
+/// The knowledge of the program's processes about a connection beside its stack, in its
+/// description's marks.
 mod marks {
-    /// What of `connect` the program knows.
+    /// The program's knowledge of `connect`.
     pub(super) const PHASE: u32 = 0b11;
     pub(super) const CONNECTED: u32 = 0;
     /// The program has not been told the outcome.
@@ -33,11 +34,11 @@ mod marks {
 
     /// Calls say how much is left to be read (TCP_INQ).
     pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
-    /// The program has chosen where it leaves from.
+    /// The program has chosen the address that it leaves from.
     pub(super) const BOUND: u32 = 1 << 3;
     /// The kernel's socket has what was set, since the engine carries the bytes.
     pub(super) const PREPARED: u32 = 1 << 4;
-    /// Which stamps it wants of what is received, a [`Stamps`](super::Stamps).
+    /// The stamps that the program wants of what is received, a [`Stamps`](super::Stamps).
     pub(super) const STAMPS: u32 = 0b1111 << STAMPS_SHIFT;
     pub(super) const STAMPS_SHIFT: u32 = 5;
 }
@@ -57,7 +58,7 @@ pub(crate) struct Stream {
     /// The family that the program asked for.
     pub(crate) domain: c_int,
     mode: AtomicU8,
-    /// The SYN may wait for what this process sends.
+    /// Whether the SYN may wait for what this process sends.
     pub(super) deferred: AtomicBool,
     /// Whether another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
@@ -187,8 +188,8 @@ impl Stream {
         timeouts.iter().any(|timeout| matches!(timeout, Ok(Some(_))))
     }
 
-    /// What `connect` says, on a stream that has begun to. A non-blocking call is never told the
-    /// outcome, however soon it is there: programs count on that.
+    /// Returns what `connect` returns, on a stream that has begun to. A non-blocking call is never
+    /// told the outcome, however soon it is there: programs count on that.
     pub(crate) fn finish_connect(&self, nonblocking: bool) -> Outcome<c_int> {
         if nonblocking {
             return Err(Errno::INPROGRESS);
@@ -346,7 +347,7 @@ impl Stream {
         self.inner.description().move_peek(moved);
     }
 
-    /// Why nothing is received.
+    /// The reason why nothing is received.
     #[cold]
     fn reason(&self, error: io::Error) -> Errno {
         match Errno::from(error) {
@@ -400,7 +401,7 @@ impl Stream {
         self.receive_once(&mut [IoSliceMut::new(&mut bytes)], flags & !libc::MSG_TRUNC)
     }
 
-    /// What is told beside bytes that have just been received.
+    /// The control messages beside bytes that have just been received.
     #[inline]
     pub(crate) fn controls(&self) -> Vec<Control> {
         match self.inner.description().marks() & (marks::STAMPS | marks::REPORTS_UNREAD) {
@@ -465,7 +466,7 @@ impl Stream {
         }
     }
 
-    /// MSG_FASTOPEN is to connect first.
+    /// Connects first, for MSG_FASTOPEN.
     #[cold]
     pub(super) fn open_again(&self, at_once: bool) -> Outcome<()> {
         match self.connect_again(at_once)? {

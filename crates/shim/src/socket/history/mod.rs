@@ -1,4 +1,4 @@
-//! What the program has set of a socket, for the one that takes its place.
+//! The options that the program has set of a socket, for the socket that takes its place.
 
 mod kernel;
 mod setting;
@@ -14,17 +14,18 @@ use self::setting::{Setting, is_filter, is_membership, is_protocol, set};
 
 /// The options that were set, in their order; of one that was set again, the last time counts.
 ///
-/// Those of a connection or of a listener of the node's lie in its [`Description`], for all processes that have it.
-/// Those of a socket that is the kernel's the kernel has, and this process notes them as well.
+/// The options of a connection or of a listener of the node's lie in its [`Description`], for all
+/// processes that have it. The kernel has the options of a socket of its own, and this process
+/// notes them as well.
 #[derive(Default)]
 pub(crate) struct History {
     own: Mutex<Arc<Vec<Setting>>>,
-    /// Where they are for all processes, but for those that find no room there.
+    /// The description that has them for all processes, but for those that find no room there.
     shared: Option<Description>,
 }
 
-/// What was set of a listener that its connections have: as it was at some version, and for a new connection to begin
-/// with.
+/// The options of a listener that its connections have: as they were at some version, and for a new
+/// connection to begin with.
 #[derive(Default)]
 pub(super) struct Legacy(Mutex<(u64, Arc<Inheritance>)>);
 
@@ -81,7 +82,7 @@ impl History {
         history
     }
 
-    /// What SO_PROTOCOL says.
+    /// The value of SO_PROTOCOL.
     pub(super) fn protocol(&self) -> c_int {
         let settings = self.settings();
         let mut settings = settings.iter();
@@ -94,7 +95,7 @@ impl History {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What other processes see of the options, and those that find no room there.
+    /// The options that other processes see, as bytes, and those that find no room there.
     fn encode(&self) -> (Vec<u8>, Arc<Vec<Setting>>) {
         let (mut bytes, mut rest) = (Vec::new(), Vec::new());
         for setting in &*self.settings() {
@@ -169,7 +170,7 @@ impl History {
         }
     }
 
-    /// What the connections of a listener have that was set so.
+    /// The options of a listener that its connections have.
     pub(super) fn of_connections(&self) -> History {
         let settings = self.settings();
         // A priority is a socket's own, whether it was set as such or as a kind of service.
@@ -225,7 +226,7 @@ impl History {
         Some(setting.value.iter().any(|byte| *byte != 0))
     }
 
-    /// What it means to a node.
+    /// The options as a node understands them.
     pub(super) fn meanings(&self) -> Vec<Meaning> {
         let settings = self.settings();
         let meanings = settings

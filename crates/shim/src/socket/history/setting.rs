@@ -28,7 +28,7 @@ impl Setting {
         Some([&head.to_ne_bytes()[..], &self.value].concat())
     }
 
-    /// Those that were encoded one after the other, as far as they are whole.
+    /// The options that were encoded one after the other, as far as they are whole.
     pub(super) fn decode(mut bytes: &[u8]) -> Vec<Setting> {
         let mut settings = Vec::new();
         while let Some((head, rest)) = bytes.split_first_chunk::<2>() {
@@ -58,7 +58,7 @@ pub(super) fn set(settings: &mut Vec<Setting>, level: c_int, name: c_int, value:
     settings.push(Setting { level, name, value });
 }
 
-/// What says for which protocol a socket was made.
+/// Whether an option says for which protocol a socket was made.
 pub(super) fn is_protocol(level: c_int, name: c_int) -> bool {
     (level, name) == (libc::SOL_SOCKET, libc::SO_PROTOCOL)
 }
