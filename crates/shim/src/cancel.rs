@@ -119,7 +119,8 @@ pub(crate) fn be_known() {
 /// Whether this thread is to leave, since it may have been cancelled.
 #[inline]
 pub(crate) fn is_asked() -> bool {
-    // SAFETY: it is this thread's own, which has it until it ends.
+    // SAFETY: `ASKED` points into the `Arc` of this thread's `OWN`, which is dropped only when the
+    // thread ends.
     let asked = unsafe { ASKED.get().as_ref() };
     asked.is_some_and(|asked| asked.load(Relaxed)) && !DEAF.get()
 }
@@ -139,7 +140,8 @@ pub(crate) fn take_asked() -> bool {
 #[inline]
 pub(crate) fn point() {
     if USED.load(Relaxed) {
-        // SAFETY: the caller has nothing that is dropped.
+        // SAFETY: the unwinding passes only frames in which nothing has to be dropped, as the
+        // caller guarantees.
         unsafe { pthread_testcancel() };
     }
 }
@@ -156,7 +158,8 @@ pub(crate) fn enter() {
 #[inline]
 pub(crate) fn leave() {
     if let Some(former) = FORMER.take() {
-        // SAFETY: what was in force may be so again.
+        // SAFETY: `former` is a state that libc has returned before. With null it writes no former
+        // state.
         unsafe { pthread_setcancelstate(former, core::ptr::null_mut()) };
     }
 }

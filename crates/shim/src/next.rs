@@ -41,7 +41,7 @@ impl Next {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string literal, which lives as long as the library.
         let mut function = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if function.is_null() {
             function = missing as *mut c_void;
@@ -76,9 +76,10 @@ macro_rules! next {
                     Err(_) => panic!("a name has no zero inside"),
                 };
                 type Function = unsafe extern "C" fn($($kind),*) -> $result;
-                // SAFETY: the function of that name has this type.
+                // SAFETY: the function of that name has the type `Function`, as the manual says,
+                // and is never unloaded.
                 let function = unsafe { core::mem::transmute::<*mut c_void, Function>(NEXT.get()) };
-                // SAFETY: the caller keeps what the function asks for.
+                // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
                 unsafe { function($($argument),*) }
             }
         )+

@@ -64,13 +64,15 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     }
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: the header is null or one of the message's.
+    // SAFETY: `header` is null, or points to a header in the control area of `message`, which is
+    // borrowed for this call.
     while let Some(control) = unsafe { header.as_ref() } {
         if (control.cmsg_level, control.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             // SAFETY: `CMSG_LEN` only calculates, and takes no pointer.
             let head = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = control.cmsg_len.saturating_sub(head) / size_of::<c_int>();
-            // SAFETY: so many numbers follow the header.
+            // SAFETY: `count` numbers follow the header in the control area of `message`, which is
+            // borrowed for this call.
             let number = |index| unsafe {
                 libc::CMSG_DATA(control)
                     .cast::<c_int>()
@@ -79,7 +81,8 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
             };
             numbers.extend((0..count).map(number));
         }
-        // SAFETY: the header is one of the message's.
+        // SAFETY: `control` is a header in the control area of `message`, which is borrowed for
+        // this call.
         header = unsafe { libc::CMSG_NXTHDR(message, control) };
     }
     numbers

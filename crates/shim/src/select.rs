@@ -94,7 +94,8 @@ mod tests {
             write.as_mut_ptr().cast(),
             core::ptr::null_mut(),
         ];
-        // SAFETY: the sets have room for 1024 descriptors.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         let mut fds = unsafe { to_poll(201, sets) };
         assert_eq!(fds.iter().map(|fd| fd.fd).collect::<Vec<_>>(), [3, 5, 64, 200]);
         assert_eq!(fds[0].events, POLLIN | POLLOUT);

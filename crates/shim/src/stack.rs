@@ -69,12 +69,12 @@ fn is_enough(here: usize, (lowest, size): (usize, usize)) -> bool {
 /// The lowest address of this thread's stack, and how many bytes it has.
 fn own_stack() -> Option<(usize, usize)> {
     let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: there is room for what it says.
+    // SAFETY: `attributes` is a local, to which libc writes during this call alone.
     if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
         return None;
     }
     let (mut lowest, mut size) = (core::ptr::null_mut(), 0);
-    // SAFETY: they were made, and are let go of.
+    // SAFETY: libc has initialised `attributes` above; they are destroyed once, after the last use.
     let found = unsafe {
         let found = libc::pthread_attr_getstack(attributes.as_ptr(), &mut lowest, &mut size);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());

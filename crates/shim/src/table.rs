@@ -48,7 +48,7 @@ impl Drop for Used {
     #[inline]
     fn drop(&mut self) {
         let _inside = Inside::enter();
-        // SAFETY: it is not used any more.
+        // SAFETY: `self` is being dropped, so its field is not used any more.
         unsafe { ManuallyDrop::drop(&mut self.0) }
     }
 }
@@ -225,6 +225,7 @@ pub(crate) fn borrow(number: &c_int) -> BorrowedFd<'_> {
 
 /// Takes ownership of an fd that no other code closes.
 pub(crate) fn adopt(number: c_int) -> OwnedFd {
-    // SAFETY: the caller has just got it from the kernel.
+    // SAFETY: `number` is a descriptor that the caller has just got from the kernel, and that no
+    // other code closes.
     unsafe { OwnedFd::from_raw_fd(number) }
 }

@@ -30,7 +30,8 @@ static FOUND: [AtomicPtr<c_void>; NAMES.len()] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
 
 extern "C" fn find(number: usize) -> *mut c_void {
-    // SAFETY: both names are C strings; the library stays loaded.
+    // SAFETY: both names are C string literals. The library stays loaded, so the function found
+    // does, too.
     let found = unsafe {
         let library = libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_NOW);
         match library.is_null() {

@@ -158,7 +158,8 @@ impl<'a> Call<'a> {
     fn look(&mut self) -> Outcome<c_int> {
         if self.kernels.iter().any(|fd| fd.fd >= 0) {
             let number = self.kernels.len() as libc::nfds_t;
-            // SAFETY: the array is as long as said.
+            // SAFETY: `kernels` is a vector of `number` descriptors, borrowed mutably for this
+            // call.
             outcome(unsafe { next::poll(self.kernels.as_mut_ptr(), number, 0) })?;
         }
         let mut count = 0;
@@ -301,7 +302,7 @@ impl Drop for Own {
         if self.process == process::number() && start::is_wanted() {
             // It may be the last to have the node, of a former life, whose descriptors are the library's.
             let _inside = Inside::enter();
-            // SAFETY: both are dropped once, and not used any more.
+            // SAFETY: both fields are dropped once, here, and are not used any more.
             unsafe {
                 ManuallyDrop::drop(&mut self.poll);
                 ManuallyDrop::drop(&mut self.node);

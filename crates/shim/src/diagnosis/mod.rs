@@ -119,10 +119,11 @@ unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
 
 /// The address of a socket of netlink, by which the kernel answers it.
 fn port_of(number: c_int) -> u32 {
-    // SAFETY: all zeroes is such an address.
+    // SAFETY: all zeroes is a `sockaddr_nl`, which has integers alone.
     let mut name: sockaddr_nl = unsafe { core::mem::zeroed() };
     let mut len = size_of::<sockaddr_nl>() as socklen_t;
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `name` is a local with room for `len` bytes, to which the kernel writes during this
+    // call alone.
     let told = unsafe { crate::next::getsockname(number, (&raw mut name).cast(), &mut len) };
     if told == 0 { name.nl_pid } else { 0 }
 }
@@ -164,7 +165,8 @@ unsafe fn fill(parts: &[iovec], mut answer: &[u8]) -> usize {
         if !is_writable(part.iov_base.cast::<u8>(), here.len()) {
             break;
         }
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: `iov_base` was just checked to have room for these bytes. The program keeps it
+        // until its call returns.
         unsafe {
             part.iov_base
                 .cast::<u8>()
@@ -197,12 +199,13 @@ pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags:
         // SAFETY: `parts` are those of the program's message, which `recvmsg` may write to until
         // the call returns.
         let filled = unsafe { fill(parts, answer) };
-        // SAFETY: all zeroes is the kernel's address.
+        // SAFETY: all zeroes is a `sockaddr_nl`, which has integers alone.
         let mut kernel: sockaddr_nl = unsafe { core::mem::zeroed() };
         kernel.nl_family = libc::AF_NETLINK as u16;
         let room = (message.msg_namelen as usize).min(size_of::<sockaddr_nl>());
         if !message.msg_name.is_null() && is_writable(message.msg_name.cast::<u8>(), room) {
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: `msg_name` was just checked to have room for these bytes. The program keeps
+            // it until its call returns.
             unsafe {
                 message
                     .msg_name

@@ -38,7 +38,8 @@ pub(crate) unsafe fn install_by_number(
     let new = unsafe { new.as_ref() }.map(|new| {
         let mut action = action(new.handler);
         action.sa_flags = new.flags as c_int;
-        // SAFETY: the first word of a set is what the kernel knows.
+        // SAFETY: `sa_mask` is a local set of at least 8 bytes, of which the kernel knows the first
+        // word alone.
         unsafe { (&raw mut action.sa_mask).cast::<u64>().write(new.mask) };
         action
     });

@@ -150,7 +150,7 @@ pub(crate) fn forked() {
 fn is_concerned(image: &Image) -> bool {
     let others = [
         trap::trap as *const () as usize,
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string literal, which lives as long as the library.
         unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) } as usize,
         loaded_at(libc::AT_BASE),
         loaded_at(libc::AT_SYSINFO_EHDR),
@@ -177,7 +177,8 @@ pub(crate) fn join() {
 fn ask(end: usize) -> bool {
     // The kernel ends a process that has the signal blocked.
     signals::unblock_calls();
-    // SAFETY: plain numbers, and no place that says whether to.
+    // SAFETY: the call takes numbers alone. The fifth, 0, stands for no place in memory that
+    // switches the dispatching.
     unsafe { next::prctl(SET, ON, end as c_ulong, (TOP - end) as c_ulong, 0) == 0 }
 }
 
@@ -199,7 +200,8 @@ pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc:
     };
     has_own.then(|| {
         let mut copied = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: it is a set, and so is its copy.
+        // SAFETY: `set` is valid for this call, as checked above, and `copied` is a local of the
+        // same type.
         unsafe {
             copied.as_mut_ptr().copy_from_nonoverlapping(set, 1);
             libc::sigdelset(copied.as_mut_ptr(), libc::SIGSYS);

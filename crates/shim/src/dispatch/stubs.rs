@@ -71,7 +71,8 @@ mod tests {
             assert_eq!(of(back), Some(stub), "it is found again");
             let at = (stub - toehold_stubs as *const () as usize) / SIZE;
             assert_eq!(BACK[at].load(Relaxed), back);
-            // SAFETY: it is code of this program's, which can be read.
+            // SAFETY: `stub` points to `SIZE` bytes of this program's own code, which is readable
+            // and never unloaded.
             let code = unsafe { core::slice::from_raw_parts(stub as *const u8, SIZE) };
             // syscall; mov rcx, [rip + ...]; jmp rcx
             assert_eq!(

@@ -103,7 +103,8 @@ impl Image {
     unsafe fn loaded(base: usize, headers: &[Elf64_Phdr]) -> Image {
         let at = |header: &Elf64_Phdr| base.wrapping_add(header.p_vaddr as usize);
         let loads = || headers.iter().filter(|header| header.p_type == PT_LOAD);
-        // SAFETY: the caller says that it is there.
+        // SAFETY: the header's segment is loaded and readable for as long as the image is, as the
+        // caller guarantees.
         let bytes = |header: &Elf64_Phdr| unsafe {
             core::slice::from_raw_parts(at(header) as *const u8, header.p_filesz as usize)
         };

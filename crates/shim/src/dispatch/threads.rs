@@ -41,7 +41,7 @@ fn secret() -> usize {
 
 /// Whether it is that signal.
 pub(super) fn is_told(info: &siginfo_t) -> bool {
-    // SAFETY: these are there for a signal that was queued.
+    // SAFETY: `info` is that of a signal that was queued, which has these fields.
     info.si_code == libc::SI_QUEUE
         && unsafe {
             info.si_pid() == std::process::id() as c_int && info.si_value().sival_ptr.addr() == secret()
@@ -84,7 +84,7 @@ fn send(thread: i32) -> bool {
     };
     let (process, signal) = (std::process::id().into(), libc::SIGSYS.into());
     let told = (&raw const told) as i64;
-    // SAFETY: plain numbers, and what comes with the signal.
+    // SAFETY: the call takes numbers, and `told`, a local that the kernel copies during the call.
     unsafe {
         next::syscall(
             libc::SYS_rt_tgsigqueueinfo,

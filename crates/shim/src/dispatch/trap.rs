@@ -78,7 +78,8 @@ fn mask(present: &mut libc::sigset_t, [how, new, old, size, ..]: [c_long; 6]) ->
     if !old.is_null() && !is_writable(old, 1) {
         return None;
     }
-    // SAFETY: the first word is what the kernel knows, and both are there.
+    // SAFETY: `present` is borrowed. `new` and `old` were checked to have the first word, the one
+    // that the kernel knows, and stay valid until the trapped call returns.
     unsafe {
         let before = present.read();
         if !new.is_null() {

@@ -89,7 +89,8 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
                 super::stdio::take_standard(number);
                 return number;
             }
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             Ok(None) => match unsafe { way.next(fd, from, len) } {
                 -1 if errno() == libc::EAGAIN && Mode::is_of_another(fd) => {
                     if let Err(errno) = wait_for_kernels(fd, &mut patience) {
@@ -209,7 +210,8 @@ unsafe fn accept_from(
                 room?;
                 stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
                 let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
-                // SAFETY: the program passes room of that length.
+                // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call
+                // returns.
                 unsafe { address::write(peer, listener.domain, from, len) };
                 count(Counter::Accepted, 1);
                 return Ok(Some(number));
@@ -260,16 +262,17 @@ unsafe fn accept_behind(
     }
     let mut name = [0; size_of::<sockaddr_storage>()];
     let mut length = name.len() as socklen_t;
-    // SAFETY: there is room of that length.
+    // SAFETY: `name` is a local buffer of `length` bytes, to which the kernel writes during this
+    // call alone.
     let number = outcome(unsafe { way.next(fd, name.as_mut_ptr().cast(), &mut length) })?;
     let name = &name[..name.len().min(length as usize)];
-    // SAFETY: the kernel has written an address.
+    // SAFETY: `name` is a local slice that the kernel has filled with an address.
     let behind = match unsafe { address::read(name.as_ptr().cast(), name.len() as socklen_t) } {
         Ok(Passed::Inet(peer)) => behind.connection(plain(peer)),
         _ => None,
     };
     match behind.as_ref().map(Relayed::peer) {
-        // SAFETY: the program passes room of that length.
+        // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call returns.
         Some(Ok(peer)) => unsafe { address::write(peer, domain, from, len) },
         // The kernel knows more of its own, as the interface that one has come by.
         // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call returns.

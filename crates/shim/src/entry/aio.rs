@@ -100,7 +100,8 @@ macro_rules! lists {
                 event: *mut sigevent,
             ) -> c_int {
                 for at in 0..number.max(0) as usize {
-                    // SAFETY: the program passes so many requests, or nulls in their places.
+                    // SAFETY: INTERCEPT contract: `list` points to so many requests, or nulls in
+                    // their places, until this call returns.
                     unsafe { hand_over(list.add(at).read()) };
                 }
                 // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.

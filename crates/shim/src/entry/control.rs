@@ -52,7 +52,8 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     }
     let mut is_descriptors = false;
     let done = on_stream(fd, |stream| {
-        // SAFETY: the program passes what the request asks for.
+        // SAFETY: INTERCEPT contract: `argument` points to what the request asks for, valid until
+        // this call returns.
         let done = unsafe { control(stream, request & 0xffff_ffff, argument as *mut c_int) };
         is_descriptors = done.is_none();
         done.unwrap_or(Ok(0))
@@ -60,7 +61,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     if let Some(done) = done.filter(|_| !is_descriptors) {
         return done;
     }
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     let done = unsafe { next::ioctl(fd, request, argument) };
     if done == 0 && SET_OWNER.contains(&(request & 0xffff_ffff)) && table::has(fd) && !is_inside() {
         let _inside = Inside::enter();

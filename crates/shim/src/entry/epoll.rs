@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     }
     let file = table::get(epfd).filter(|_| !is_inside());
     let Some(Kind::Epoll(epoll)) = file.as_ref().map(|file| &file.kind) else {
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::epoll_ctl(epfd, operation, fd, event) };
     };
     let _inside = Inside::enter();
@@ -88,7 +88,8 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     let Some(target) = target.filter(|file| !is_kernels(file)) else {
         return 0;
     };
-    // SAFETY: the program passes an event, if the operation needs one.
+    // SAFETY: `event` was just checked to be readable. INTERCEPT contract: it stays so until this
+    // call returns.
     let event = is_readable(event, 1).then(|| unsafe { event.read_unaligned() });
     let done = match is_stream && epoll.is_adopted() {
         false => epoll.control(operation, fd, &target, event),
@@ -162,9 +163,9 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let kernels = || unsafe { next::epoll_pwait2(epfd, events, most, timeout, mask) };
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: the time is null, or valid until this call returns.
     match unsafe { super::span(timeout) } {
-        // SAFETY: the program passes room for so many.
+        // SAFETY: INTERCEPT contract: `events` has room for `most` events until this call returns.
         Ok(span) => unsafe { wait(epfd, events, most, (span, mask), kernels) },
         Err(_) => kernels(),
     }
@@ -275,11 +276,11 @@ unsafe fn wait_on_node(
     let is_room = is_writable(events, 1);
     let mut nowhere = [epoll_event { events: 0, u64: 0 }];
     let events = match is_room {
-        // SAFETY: the program passes room for so many.
+        // SAFETY: INTERCEPT contract: `events` has room for `most` events until this call returns.
         true => unsafe { core::slice::from_raw_parts_mut(events, most) },
         false => &mut nowhere[..],
     };
-    // SAFETY: the program passes a set of signals, or none.
+    // SAFETY: INTERCEPT contract: `mask` is null, or a set of signals until this call returns.
     let mask = unsafe { mask.as_ref() };
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));

@@ -58,9 +58,10 @@ fn library_of(preloaded: &[u8]) -> Option<&[u8]> {
 
 /// The present value of a variable.
 fn value_of(name: &CStr) -> Option<CString> {
-    // SAFETY: the name is a C string; the value is copied at once.
+    // SAFETY: the name is a C string. The value is copied at once, before another thread may change
+    // the environment.
     let value = unsafe { libc::getenv(name.as_ptr()).as_ref() }?;
-    // SAFETY: what it points to is a C string.
+    // SAFETY: `value` points to a C string of the environment, which is copied at once.
     Some(unsafe { CStr::from_ptr(value) }.to_owned())
 }
 
@@ -119,7 +120,7 @@ impl Environment {
             // keeps for this call, has one more.
             next = unsafe { next.add(1) };
         }
-        // SAFETY: the list's entries are C strings.
+        // SAFETY: the entries are C strings of the list, which the caller keeps for this call.
         let has = |name: &CStr| list.iter().any(|entry| unsafe { is_of(*entry, name) });
         let lacking = (0..NEEDED.len()).filter(|&at| !has(NEEDED[at]));
         let mut own: Vec<CString> = lacking
@@ -128,7 +129,7 @@ impl Environment {
                 CString::new([NEEDED[at].to_bytes(), b"=", value.to_bytes()].concat()).ok()
             })
             .collect();
-        // SAFETY: the list's entries are C strings.
+        // SAFETY: the entries are C strings of the list, which the caller keeps for this call.
         list.retain(|entry| !unsafe { is_of(*entry, LISTENERS) });
         own.extend(rights::listeners());
         list.extend(own.iter().map(|entry| entry.as_ptr()));
@@ -226,9 +227,10 @@ pub(crate) unsafe extern "C" fn execve(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::execve(path, arguments, environment) };
     }
-    // SAFETY: the program passes a path and an environment.
+    // SAFETY: INTERCEPT contract: the path and the environment are valid until this call returns.
     let environment = unsafe { prepare(path, &[], environment) };
-    // SAFETY: as the program passed it, and more of the same.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `environment`
+    // is a list of C strings that lives until the call returns.
     begin(environment, |environment| unsafe {
         next::execve(path, arguments, environment)
     })
@@ -265,7 +267,8 @@ unsafe fn hand_over(program: *const c_char, given: &[c_int], environment: String
 ///
 /// `program` is a C string.
 pub(super) unsafe fn hand_over_all(program: *const c_char) {
-    // SAFETY: as the caller and the program say.
+    // SAFETY: `program` is a C string, as the caller guarantees; `environ` is libc's list, valid
+    // for this call.
     unsafe { hand_over(program, &[], environ) };
 }
 
@@ -327,9 +330,10 @@ pub(crate) unsafe extern "C" fn execvpe(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::execvpe(file, arguments, environment) };
     }
-    // SAFETY: the program passes a name and an environment.
+    // SAFETY: INTERCEPT contract: the name and the environment are valid until this call returns.
     let environment = unsafe { prepare(file, &[], environment) };
-    // SAFETY: as the program passed it, and more of the same.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `environment`
+    // is a list of C strings that lives until the call returns.
     begin(environment, |environment| unsafe {
         next::execvpe(file, arguments, environment)
     })
@@ -352,7 +356,8 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
     // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
     drop(path);
-    // SAFETY: as the program passed it, and more of the same.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `environment`
+    // is a list of C strings that lives until the call returns.
     begin(environment, |environment| unsafe {
         next::fexecve(fd, arguments, environment)
     })
@@ -427,7 +432,7 @@ unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<CString> {
 unsafe fn collect(arguments: &mut Arguments, begin: impl FnOnce(Strings, &mut Arguments) -> c_int) -> c_int {
     let mut list = Vec::new();
     loop {
-        // SAFETY: the last one has not come yet.
+        // SAFETY: the list of arguments ends with null, which was not taken yet.
         let next = unsafe { arguments.next() };
         list.push(next);
         if next.is_null() {
@@ -470,7 +475,8 @@ unsafe extern "C" fn look_up_and_execute(file: *const c_char, arguments: *mut Ar
 }
 
 unsafe extern "C" fn execute_with(path: *const c_char, arguments: *mut Arguments) -> c_int {
-    // SAFETY: as the program passed them: the environment comes last.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. The environment
+    // comes last.
     unsafe {
         collect(&mut *arguments, |list, rest| {
             execve(path, list, rest.next().cast())

@@ -51,7 +51,8 @@ pub(crate) unsafe extern "C" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     let sent = on_stream(out, |stream| {
-        // SAFETY: the program passes a place, or none.
+        // SAFETY: INTERCEPT contract: `offset` is null, or points to a place that is valid until
+        // this call returns.
         send_file(stream, from, unsafe { place(offset) }?, count)
     })
     .or_else(|| {
@@ -59,7 +60,8 @@ pub(crate) unsafe extern "C" fn sendfile(
             return None;
         }
         on_stream(from, |stream| {
-            // SAFETY: the program passes a place, or none.
+            // SAFETY: INTERCEPT contract: `offset` is null, or points to a place that is valid
+            // until this call returns.
             send_to_pipe(stream, out, unsafe { place(offset) }?, count)
         })
     });
@@ -68,7 +70,7 @@ pub(crate) unsafe extern "C" fn sendfile(
             pipe(sent);
             sent
         }
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::sendfile(out, from, offset, count) },
     }
 }
@@ -199,7 +201,7 @@ fn send_from(
 /// Whether a file has a byte at a place. If not, what comes before it is the last, and is not to wait for more.
 fn goes_on(from: c_int, here: off_t) -> bool {
     let mut byte = 0_u8;
-    // SAFETY: there is room for a byte.
+    // SAFETY: `byte` is a local, to which the kernel writes during this call alone.
     unsafe { libc::pread(from, (&raw mut byte).cast(), 1, here) == 1 }
 }
 
@@ -307,7 +309,7 @@ pub(crate) unsafe extern "C" fn splice(
             pipe(moved);
             moved
         }
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::splice(from, from_offset, to, to_offset, len, flags) },
     }
 }

@@ -52,11 +52,13 @@ unsafe fn begins(path: *const c_char, with: &[u8]) -> bool {
 /// `path` is null or a C string.
 pub(super) unsafe fn number_in(path: *const c_char) -> Option<c_int> {
     // A path that is wrong, the kernel complains of. Most are elsewhere.
-    // SAFETY: the caller says so, and it is there.
+    // SAFETY: `path` was just checked to be readable, and is a C string for this whole call, as the
+    // caller guarantees.
     if !is_readable(path, 1) || !unsafe { begins(path, b"/proc/") || begins(path, b"/dev/fd/") } {
         return None;
     }
-    // SAFETY: the caller says so, and it is there.
+    // SAFETY: `path` was just checked to be readable, and is a C string for this whole call, as the
+    // caller guarantees.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let (folder, number) = path.split_at_checked(path.iter().rposition(|byte| *byte == b'/')?)?;
     let number = core::str::from_utf8(number.get(1..)?).ok()?.parse().ok()?;
@@ -282,7 +284,8 @@ unsafe fn attribute(number: c_int, name: *const c_char, value: *mut c_void, size
         size if size < protocol.len() => Err(Errno(libc::ERANGE)),
         _ if !is_writable(value.cast::<u8>(), protocol.len()) => Err(Errno::FAULT),
         _ => {
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: `value` has room for `size` bytes, as checked above. INTERCEPT contract: it
+            // is valid until this call returns.
             unsafe {
                 value
                     .cast::<u8>()

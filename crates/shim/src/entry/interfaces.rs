@@ -46,7 +46,7 @@ fn write(ip: IpAddr, to: &mut sockaddr_storage) -> *mut sockaddr {
     };
     let mut len = size_of::<sockaddr_storage>() as socklen_t;
     let to = (&raw mut *to).cast::<sockaddr>();
-    // SAFETY: there is room for every address.
+    // SAFETY: `to` points to a local with room for an address of either family, which `len` says.
     unsafe { address::write(SocketAddr::new(ip, 0), family, to, &mut len) };
     to
 }
@@ -104,7 +104,8 @@ pub(crate) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
     while let Some(entry) = unsafe { (*last).as_mut() } {
         last = &raw mut entry.ifa_next;
     }
-    // SAFETY: it is the end of the list.
+    // SAFETY: `last` points to the null at the end of libc's list, which only this thread has until
+    // the call returns.
     unsafe { last.write(own()) };
     0
 }
@@ -118,7 +119,8 @@ pub(crate) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
 pub(crate) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     let (mut head, mut last) = (list, null_mut::<ifaddrs>());
     let mut at = list;
-    // SAFETY: each entry is there until it is freed.
+    // SAFETY: `at` is null or an entry of the list that is not freed yet. INTERCEPT contract: the
+    // program uses the list no more.
     while let Some(entry) = unsafe { at.as_ref() } {
         let after = entry.ifa_next;
         if is_own(entry) {
@@ -135,7 +137,8 @@ pub(crate) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
         }
         at = after;
     }
-    // SAFETY: what is left is as libc has made it.
+    // SAFETY: `head` is libc's own list again, without the library's entries. INTERCEPT contract:
+    // the program uses it no more.
     unsafe { next::freeifaddrs(head) }
 }
 
@@ -157,7 +160,8 @@ mod tests {
         // SAFETY: the name is a C string of the list's, which lives until it is freed below.
         let name = unsafe { CStr::from_ptr(head.ifa_name) };
         assert_eq!(name.to_str(), Ok(DEFAULT_DEVICE));
-        // SAFETY: an address of IPv4 is there.
+        // SAFETY: `ifa_addr` points to an IPv4 address of the entry, which is freed only at the end
+        // of this test.
         let at = unsafe { head.ifa_addr.cast::<libc::sockaddr_in>().read() };
         assert_eq!(u32::from_be(at.sin_addr.s_addr), u32::from(ip));
         // SAFETY: `list` comes from `getifaddrs` above, and this test is its only user.

@@ -136,7 +136,8 @@ macro_rules! by_prlimit64 {
             /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-                // SAFETY: as the program passed it; the structures are the same.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. The
+                // structures have the same layout.
                 unsafe { prlimit64($($passed),*) }
             }
         )+

@@ -20,7 +20,7 @@ pub(crate) fn bind_to_stand_ins() {
 }
 
 extern "C" fn find() -> *mut c_void {
-    // SAFETY: the name is a C string.
+    // SAFETY: the name is a C string literal, which lives as long as the library.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
     NEXT.store(next, Relaxed);
     next

@@ -56,7 +56,8 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
     if !was_sought(!stream.is_null()) {
         return stream;
     }
-    // SAFETY: the kernel has read the one, and libc the other.
+    // SAFETY: the kernel has read `path`, and libc `mode`, in the program's call, which has not
+    // returned yet.
     let (path, how) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
     if how.to_bytes().first() != Some(&b'r') || how.to_bytes().contains(&b'+') {
         return stream;

@@ -21,10 +21,10 @@ use crate::{next, select, signals, start, wait};
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program passes so many descriptors.
+    // SAFETY: INTERCEPT contract: `fds` points to `number` descriptors until this call returns.
     match unsafe { poll_ours(fds, number, millis(timeout), core::ptr::null()) } {
         Some(done) => done,
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::poll(fds, number, timeout) },
     }
 }
@@ -57,16 +57,16 @@ pub(crate) unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) };
-    // SAFETY: the program passes so many descriptors.
+    // SAFETY: INTERCEPT contract: `fds` points to `number` descriptors until this call returns.
     match span
         .ok()
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .and_then(|span| unsafe { poll_ours(fds, number, span, mask) })
     {
         Some(done) => done,
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::ppoll(fds, number, timeout, mask) },
     }
 }
@@ -99,7 +99,7 @@ pub(super) unsafe fn ppoll_by_number(
     timeout: *mut timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) }.ok()?;
     let began = std::time::Instant::now();
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
@@ -137,12 +137,12 @@ unsafe fn poll_ours(
     if !is_writable(fds, number as usize) || !is_mask(mask) {
         return None;
     }
-    // SAFETY: the program passes so many descriptors.
+    // SAFETY: INTERCEPT contract: `fds` points to `number` descriptors until this call returns.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, number as usize) };
     if !fds.iter().any(|fd| wait::concerns(fd.fd)) {
         return None;
     }
-    // SAFETY: the program passes a set of signals, or none.
+    // SAFETY: INTERCEPT contract: `mask` is null, or a set of signals until this call returns.
     let done = poll_masked(fds, timeout, unsafe { mask.as_ref() });
     Some(answer(done.map(|found| found.number)))
 }
@@ -174,17 +174,18 @@ pub(crate) unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { time_of(timeout) };
     let began = Instant::now();
-    // SAFETY: the program passes sets of so many descriptors.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     let done = match span {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Ok(span) => unsafe { select_ours(number, [read, write, except], span, core::ptr::null()) },
         Err(_) => None,
     };
     let Some(done) = done else {
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::select(number, read, write, except, timeout) };
     };
     if let Ok(Some(span)) = span
@@ -214,16 +215,17 @@ pub(crate) unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) };
-    // SAFETY: the program passes sets of so many descriptors.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     match span
         .ok()
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .and_then(|span| unsafe { select_ours(number, [read, write, except], span, mask) })
     {
         Some(done) => done,
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::pselect(number, read, write, except, timeout, mask) },
     }
 }
@@ -243,11 +245,11 @@ pub(super) unsafe fn pselect6(
     timeout: *const timespec,
     mask: *const MaskAndSize,
 ) -> Option<c_int> {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) }.ok()?;
     let mask = match mask.is_null() {
         true => core::ptr::null(),
-        // SAFETY: the program passes a mask and its size.
+        // SAFETY: INTERCEPT contract: the mask and its size are valid until this call returns.
         false => match unsafe { super::passed(mask) }.ok()? {
             // The kernel says what is wrong with another size.
             MaskAndSize(mask, size) if !mask.is_null() && *size != size_of::<u64>() => return None,
@@ -277,14 +279,16 @@ unsafe fn select_ours(
     if sets.iter().any(is_wrong) || !is_mask(mask) {
         return None;
     }
-    // SAFETY: the program passes sets of so many descriptors, or none.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     let mut fds = unsafe { select::to_poll(number, sets) };
     if !fds.iter().any(|fd| wait::concerns(fd.fd)) {
         return None;
     }
-    // SAFETY: the program passes a set of signals, or none.
+    // SAFETY: INTERCEPT contract: `mask` is null, or a set of signals until this call returns.
     let done = poll_masked(&mut fds, timeout, unsafe { mask.as_ref() });
-    // SAFETY: the sets are the same as before.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     Some(answer(done.and_then(|found| unsafe {
         select::from_poll(number, &fds, sets, found.later)
     })))

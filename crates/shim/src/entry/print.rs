@@ -70,7 +70,8 @@ unsafe fn print(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> Opti
     let text = Text(text);
     let mut sent = 0;
     while sent < length as usize {
-        // SAFETY: so much of the text is left.
+        // SAFETY: `text` has `length` bytes, of which `sent` are sent. It is freed only when it is
+        // dropped.
         let more =
             unsafe { super::send::write(fd, text.0.add(sent).cast::<c_void>(), length as usize - sent) };
         if more < 0 {

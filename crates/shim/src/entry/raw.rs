@@ -42,7 +42,7 @@ unsafe fn is_fork_of(arguments: *const u64) -> bool {
 /// Has libc's function looked for by now: a child of `clone` that has no storage to look for it calls it
 /// (Chromium's sandbox).
 pub(crate) fn prepare() {
-    // SAFETY: it takes nothing, and changes nothing.
+    // SAFETY: `getpid` takes no argument and changes nothing.
     unsafe { next::syscall(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) };
 }
 

@@ -43,11 +43,11 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     hints: *const addrinfo,
     found: *mut *mut addrinfo,
 ) -> c_int {
-    // SAFETY: the program passes hints, or none.
+    // SAFETY: INTERCEPT contract: `hints` is null, or valid until this call returns.
     let asked = unsafe { hints.as_ref() };
     let (family, flags) = asked.map_or((libc::AF_UNSPEC, 0), |hints| (hints.ai_family, hints.ai_flags));
     let address = match flags & libc::AI_NUMERICHOST {
-        // SAFETY: the program passes a name, or none.
+        // SAFETY: INTERCEPT contract: `name` is null, or a C string until this call returns.
         0 => unsafe { address(name, family) },
         // It is no number.
         _ => None,
@@ -56,7 +56,8 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::getaddrinfo(name, service, hints, found) };
     };
-    // SAFETY: as the program passed it, but for the name.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `address` is a
+    // C string that lives until the call returns.
     let done = unsafe { next::getaddrinfo(address.as_ptr(), service, hints, found) };
     if done == 0 {
         // SAFETY: libc has returned 0, so `*found` is a list of its own, which the program frees
@@ -73,7 +74,8 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
 ///
 /// `found` is libc's, and `name` a C string.
 unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
-    // SAFETY: the caller says so; libc frees such a name by itself.
+    // SAFETY: `found` is a list of libc's, as the caller guarantees. libc frees such a name with
+    // the list.
     unsafe {
         if (*found).ai_canonname.is_null() {
             return;

@@ -33,10 +33,10 @@ fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], 0)) {
         Some(sent) => pipe(sent, 0),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::write(fd, buffer, len) },
     }
 }
@@ -48,13 +48,13 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: siz
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
-    // SAFETY: the program passes so many parts.
+    // SAFETY: INTERCEPT contract: `parts` points to `number` parts until this call returns.
     match on_stream(fd, |stream| {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         write_from(stream, &unsafe { gathered(parts, count(number)?) }?, Ok(0))
     }) {
         Some(sent) => pipe(sent, 0),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::writev(fd, parts, number) },
     }
 }
@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
 ) -> ssize_t {
     let sent = on_stream(fd, |stream| {
         check_place(offset)?;
-        // SAFETY: the program passes so many parts.
+        // SAFETY: INTERCEPT contract: `parts` points to `number` parts until this call returns.
         write_from(
             stream,
             &unsafe { gathered(parts, count(number)?) }?,
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
     });
     match sent {
         Some(sent) => pipe(sent, 0),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::pwritev2(fd, parts, number, offset, flags) },
     }
 }
@@ -120,10 +120,10 @@ pub(crate) unsafe extern "C" fn pwritev64v2(
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], flags)) {
         Some(sent) => pipe(sent, flags),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::send(fd, buffer, len, flags) },
     }
 }
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn sendto(
         Some(Err(errno)) => return answer(Err(errno)),
         None => {}
     }
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     match on_stream(fd, |stream| {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let buffer = unsafe { bytes(buffer, len) }?;
@@ -159,7 +159,8 @@ pub(crate) unsafe extern "C" fn sendto(
     }) {
         Some(sent) => pipe(sent, flags),
         None => {
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             let sent = unsafe { next::sendto(fd, buffer, len, flags, to, to_len) };
             if sent > 0 {
                 let part = iovec {
@@ -183,21 +184,24 @@ pub(crate) unsafe extern "C" fn sendto(
 pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     if let Ok(message) = unsafe { super::passed(message) } {
-        // SAFETY: the message's address is as it says.
+        // SAFETY: INTERCEPT contract: `msg_name` is null, or has `msg_namelen` bytes until this
+        // call returns.
         match unsafe { open(fd, flags, (message.msg_name.cast(), message.msg_namelen)) } {
             // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             Some(Ok(_)) => return unsafe { sendmsg(fd, message, flags & !libc::MSG_FASTOPEN) },
             Some(Err(errno)) => return answer(Err(errno)),
             None => {}
         }
-        // SAFETY: it is one of the program's messages.
+        // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+        // returns.
         unsafe { crate::rights::note(message) };
     }
     // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     match on_stream(fd, |stream| unsafe { send_message(stream, message, flags) }) {
         Some(sent) => pipe(sent, flags),
         None => {
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             let sent = unsafe { next::sendmsg(fd, message, flags) };
             if sent > 0 {
                 // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
@@ -232,18 +236,21 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     let number = number.min(libc::UIO_MAXIOV as c_uint);
     if flags & libc::MSG_FASTOPEN != 0
         && number > 0
-        // SAFETY: the program passes a message, or none.
+        // SAFETY: INTERCEPT contract: `messages` is null, or points to a message that is valid
+        // until this call returns.
         && let Ok(first) = unsafe { super::wanted(messages) }
     {
         let to = (
             first.msg_hdr.msg_name.cast_const().cast(),
             first.msg_hdr.msg_namelen,
         );
-        // SAFETY: the message's address is as it says.
+        // SAFETY: INTERCEPT contract: `msg_name` is null, or has `msg_namelen` bytes until this
+        // call returns.
         match unsafe { open(fd, flags, to) } {
             // Each further message is to open a connection as well, which there is by then.
             Some(Ok(_)) => {
-                // SAFETY: it is one of the program's messages.
+                // SAFETY: INTERCEPT contract: the message is the program's, and valid until this
+                // call returns.
                 let sent = unsafe { sendmsg(fd, &first.msg_hdr, flags & !libc::MSG_FASTOPEN) };
                 first.msg_len = sent.max(0) as c_uint;
                 return if sent < 0 { -1 } else { 1 };
@@ -253,11 +260,13 @@ pub(crate) unsafe extern "C" fn sendmmsg(
         }
     }
     for index in 0..number as usize {
-        // SAFETY: the program passes so many messages, or fewer that can be used.
+        // SAFETY: INTERCEPT contract: `messages` points to `number` messages, or fewer that can be
+        // used, until this call returns.
         let Ok(message) = (unsafe { super::wanted(messages.wrapping_add(index)) }) else {
             break;
         };
-        // SAFETY: it is one of the program's messages.
+        // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+        // returns.
         unsafe { crate::rights::note(&message.msg_hdr) };
     }
     let sent = on_stream(fd, |stream| {
@@ -270,7 +279,8 @@ pub(crate) unsafe extern "C" fn sendmmsg(
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,
             };
-            // SAFETY: it is one of the program's messages.
+            // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+            // returns.
             match unsafe { send_message(stream, &message.msg_hdr, flags) } {
                 Ok(len) => message.msg_len = len as c_uint,
                 Err(errno) if done == 0 => return Err(errno),
@@ -282,7 +292,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     });
     match sent {
         Some(sent) => pipe(sent, flags),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::sendmmsg(fd, messages, number, flags) },
     }
 }
@@ -301,7 +311,7 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
         // What is too long is cut off.
         check_address(message.msg_name.cast(), message.msg_namelen.min(LONGEST_ADDRESS))?;
     }
-    // SAFETY: it is one of the program's messages.
+    // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call returns.
     let buffers = unsafe { gathered(message.msg_iov, parts_of(message)?) }?;
     if message.msg_controllen > LONGEST_CONTROL {
         return Err(Errno(libc::ENOBUFS));

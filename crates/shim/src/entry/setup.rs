@@ -55,18 +55,19 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
         if start::is_wanted() && !is_inside() {
-            // SAFETY: the program passes an address of that length.
+            // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
             unsafe { let_bind(fd, to, len) };
         }
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::bind(fd, to, len) };
     };
     let _inside = Inside::enter();
     if let Kind::Fresh(fresh) = &file.kind {
-        // SAFETY: the program passes an address of that length.
+        // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
         let at = unsafe { let_bind(fd, to, len) };
         // The kernel says first what else is wrong: another family, or that the socket is bound.
-        // SAFETY: what has an address in it has a family.
+        // SAFETY: `let_bind` has read an address at `to`, so it has a family. INTERCEPT contract:
+        // it is valid until this call returns.
         let suits =
             at.filter(|_| !fresh.is_bound() && c_int::from(unsafe { (*to).sa_family }) == fresh.domain);
         if suits.is_some_and(|at| fresh.is_port_taken(fd, at)) {
@@ -82,7 +83,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
     match file.stream() {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Some(stream) => answer(unsafe { bind_again(stream, to, len) }),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::bind(fd, to, len) },
     }
 }
@@ -132,7 +133,7 @@ pub(crate) unsafe extern "C" fn bindresvport(fd: c_int, at: *mut libc::sockaddr_
 #[cold]
 unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Outcome<c_int> {
     let like = stream.kernels_like()?;
-    // SAFETY: the program passes an address of that length.
+    // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
     if let Ok(Passed::Inet(at)) = unsafe { read_address(to, len) }
         && node::has(plain(at).ip())
     {
@@ -208,7 +209,7 @@ pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: soc
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     match unsafe { connect_on_node(fd, to, len, Pace::Waits) } {
         Some(outcome) => answer(outcome),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { connect_in_kernel(fd, to, len) },
     }
 }
@@ -226,7 +227,7 @@ pub(super) unsafe fn connect_to_send(
 ) -> Option<Outcome<c_int>> {
     let is_carried = |file: &File| matches!(file.kind, Kind::Fresh(_) | Kind::Stream(_));
     let file = table::get(fd).filter(|file| is_carried(file) && !is_inside())?;
-    // SAFETY: the program passes an address of that length.
+    // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
     if let Ok(Passed::Unspecified) = unsafe { read_address(to, len) } {
         return Some(Err(Errno(libc::EOPNOTSUPP)));
     }
@@ -335,7 +336,7 @@ unsafe fn connect_once(
 ) -> Option<Outcome<c_int>> {
     let file = table::get(fd).filter(|_| !is_inside())?;
     let _inside = Inside::enter();
-    // SAFETY: the program passes an address of that length.
+    // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
     let to = match unsafe { read_address(to, len) } {
         Ok(Passed::Inet(to)) => match &file.kind {
             Kind::Fresh(fresh) if check_family(fresh.domain, to, len).is_err() => return None,

@@ -129,9 +129,11 @@ macro_rules! spawn {
                     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                     return unsafe { next::$name(child, path, actions, attributes, arguments, environment) };
                 }
-                // SAFETY: the program passes a path or a name, and an environment.
+                // SAFETY: INTERCEPT contract: the path or name, and the environment, are valid
+                // until this call returns.
                 let environment = unsafe { prepare(path, &given_by(actions), environment) };
-                // SAFETY: as the program passed it, and more of the same.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
+                // `environment` is a list of C strings that lives until the call returns.
                 unsafe { next::$name(child, path, actions, attributes, arguments, environment.as_ptr()) }
             }
         )+

@@ -28,7 +28,8 @@ unsafe extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, len: 
 }
 
 unsafe extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, len: size_t) -> ssize_t {
-    // SAFETY: libc passes its buffer. What failed is no bytes here.
+    // SAFETY: libc passes `buffer` with `len` bytes until this call returns. A failed write counts
+    // as no bytes here.
     unsafe { super::send::write(cookie as usize as c_int, buffer.cast(), len) }.max(0)
 }
 
@@ -90,7 +91,8 @@ pub(crate) fn take_standard(number: c_int) {
     if is_borrower() {
         return;
     }
-    // SAFETY: libc's variables, which programs may change as well.
+    // SAFETY: `stdin`, `stdout` and `stderr` are libc's variables, which a program may change at
+    // any time by itself.
     unsafe {
         match number {
             0 => replace(&raw mut stdin, number, c"r"),
@@ -124,7 +126,7 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
     if !is_connection || former.is_null() || own.load(Relaxed) == former {
         return;
     }
-    // SAFETY: the mode is a C string.
+    // SAFETY: the mode is a C string, borrowed for this call. libc copies what it needs.
     let stream = unsafe { fdopen(number, mode.as_ptr()) };
     if !stream.is_null() {
         // SAFETY: both are streams of libc's, and no other code uses them yet, or any more.
@@ -141,7 +143,8 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
 ///
 /// Both are streams of libc's, which no other code uses.
 unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
-    // SAFETY: the structure begins with its flags.
+    // SAFETY: `former` is a structure of libc's that begins with its flags, and that no other code
+    // uses during this call.
     let flags = unsafe { former.cast::<c_int>().read() };
     // SAFETY: `former` is an open stream of libc's that no other code uses during this call.
     let mode = match unsafe { __flbf(former) } {
@@ -168,7 +171,8 @@ unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
-    // SAFETY: the program passes one of its streams.
+    // SAFETY: INTERCEPT contract: `stream` is an open stream of the program's until it is closed
+    // below.
     let number = unsafe { libc::fileno(stream) };
     let is_stream = table::get(number).is_some_and(|file| file.stream().is_some());
     if is_stream || !table::has(number) || is_inside() {
@@ -226,7 +230,8 @@ unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mu
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { libc::fflush(stream) };
     let _inside = Inside::enter();
-    // SAFETY: the caller says so, and the number is still a socket.
+    // SAFETY: `stream` is an open stream of libc's, as the caller guarantees, and its number is
+    // still a socket.
     unsafe { make_plain(stream, number) };
     let _file = super::descriptors::forget(number);
     for own in &STANDARD {
@@ -244,11 +249,12 @@ unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mu
 unsafe fn make_plain(stream: *mut FILE, number: c_int) {
     const NONE: usize = usize::MAX;
     let wide = |stream: *mut FILE| stream.cast::<u8>().wrapping_add(WIDE_AT).cast::<*mut c_void>();
-    // SAFETY: the structure is libc's and has a pointer there.
+    // SAFETY: `stream` is a structure of libc's with a pointer at that place. No other code uses it
+    // during this call.
     if unsafe { wide(stream).read() }.addr() != NONE {
         return;
     }
-    // SAFETY: the mode is a C string.
+    // SAFETY: the mode is a C string, borrowed for this call. libc copies what it needs.
     let other = unsafe { next::fdopen(number, c"r".as_ptr()) };
     let instead = match other.is_null() {
         true => core::ptr::null_mut(),

@@ -34,10 +34,12 @@ pub(crate) unsafe extern "C" fn pthread_create(
         return unsafe { next::pthread_create(thread, attributes, begin, argument) };
     }
     let beginning = Box::into_raw(Box::new(Beginning { begin, argument }));
-    // SAFETY: as the program passed it, but for what the thread does before.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `beginning` is
+    // for the new thread alone, which frees it.
     let failed = unsafe { next::pthread_create(thread, attributes, join_and_begin, beginning.cast()) };
     if failed != 0 {
-        // SAFETY: there is no thread that would take it.
+        // SAFETY: `beginning` comes from `Box::into_raw`, and no thread was made that would free
+        // it.
         drop(unsafe { Box::from_raw(beginning) });
     }
     failed

@@ -62,7 +62,8 @@ impl Arguments {
     /// The list has one more argument, and it is a pointer.
     pub(super) unsafe fn next(&mut self) -> *const c_char {
         if self.left < 0 {
-            // SAFETY: so many are saved before the end.
+            // SAFETY: `left` is the place of the next saved argument before `saved_end`, which
+            // lasts as long as the variadic call.
             let next = unsafe {
                 self.saved_end
                     .offset(self.left as isize)

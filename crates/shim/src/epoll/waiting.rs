@@ -252,7 +252,7 @@ impl Epoll {
         }
         let most = events.len().min(c_int::MAX as usize) as c_int;
         let number = self.present_number(number);
-        // SAFETY: there is room for so many.
+        // SAFETY: `events` has room for `most` events, and is borrowed mutably for this call.
         let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
         let (count, rouses) = sift(self, number, &mut events[..taken as usize]);
         Ok((self.untold(told, &mut events[..count]), rouses))

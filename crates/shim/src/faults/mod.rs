@@ -109,13 +109,15 @@ pub(crate) fn guard() {
     }
     for signal in FAULTS {
         let mut present = action(SIG_DFL);
-        // SAFETY: no action, and room for the present one.
+        // SAFETY: `present` is a local action, to which libc writes during this call alone. With
+        // null it installs none.
         if unsafe { next::sigaction(signal, core::ptr::null(), &mut present) } != 0 {
             return;
         }
         INSTALLED[signal as usize].store(&present);
         let own = beside(&present);
-        // SAFETY: an action, and no room for the former one.
+        // SAFETY: the action is a local, which libc reads during this call alone. With null it
+        // writes none.
         unsafe { next::sigaction(signal, &own, core::ptr::null_mut()) };
     }
     HANDLED.store(true, Relaxed);
@@ -146,14 +148,16 @@ fn beside(programs: &sigaction) -> sigaction {
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     let installed = &INSTALLED[signal as usize];
     let before = installed.action();
-    // SAFETY: the program passes an action, or none.
+    // SAFETY: INTERCEPT contract: `new` is null, or points to an action that is valid until this
+    // call returns.
     let own = unsafe { new.as_ref() }.map(|new| {
         installed.store(new);
         beside(new)
     });
     let own = own.as_ref().map_or(core::ptr::null(), |own| &raw const *own);
     let mut replaced = action(SIG_DFL);
-    // SAFETY: an action or none, and room for the former one.
+    // SAFETY: the action is null or borrowed, and `replaced` is a local. libc uses both during this
+    // call alone.
     let done = unsafe { next::sigaction(signal, own, &mut replaced) };
     if done == 0 && !old.is_null() {
         if replaced.sa_sigaction == fault as *const () as usize {
@@ -161,7 +165,7 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
             // As the kernel says it of every action that libc has installed.
             replaced.sa_flags = before.sa_flags | replaced.sa_flags & SA_RESTORER;
         }
-        // SAFETY: the program passes room for an action.
+        // SAFETY: INTERCEPT contract: `old` has room for an action until this call returns.
         unsafe { old.write(replaced) };
     }
     done
@@ -195,7 +199,8 @@ extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     match handler {
         SIG_IGN if is_sent => {}
         SIG_DFL | SIG_IGN => end(signal, is_sent),
-        // SAFETY: the program has installed a function of one of these types.
+        // SAFETY: the program has installed a function of the type that `flags` says, which it
+        // keeps while it is installed.
         _ => unsafe {
             if flags & SA_SIGINFO != 0 {
                 let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
@@ -212,7 +217,8 @@ extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 /// Has the kernel end the process, which is about to fault once more at the same place.
 fn end(signal: c_int, is_sent: bool) {
     let default = action(SIG_DFL);
-    // SAFETY: an action, and no room for the former one.
+    // SAFETY: the action is a local, which libc reads during this call alone. With null it writes
+    // none.
     unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
     if is_sent {
         signals::raise_again(signal);

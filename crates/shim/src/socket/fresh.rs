@@ -343,7 +343,7 @@ fn is_closed(number: c_int) -> bool {
     const CLOSED: u8 = 7;
     let mut info = [0; offset_of!(libc::tcp_info, tcpi_state) + 1];
     let mut len = info.len() as socklen_t;
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `info` is a local of `len` bytes, to which the kernel writes during this call alone.
     let got = unsafe {
         next::getsockopt(
             number,

@@ -309,7 +309,8 @@ impl Stream {
             let mut len = told.len() as libc::socklen_t;
             let shadow = self.kernels_like().ok()?;
             let (number, told) = (shadow.as_raw_fd(), told.as_mut_ptr().cast());
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: `told` points to a local with room for `len` bytes, to which the kernel
+            // writes during this call alone.
             let got = unsafe { next::getsockopt(number, IPPROTO_TCP, TCP_INFO, told, &mut len) };
             (got == 0).then_some(len as usize)
         };
@@ -356,7 +357,7 @@ impl Stream {
 /// Sets an option of a socket of the kernel's.
 fn set(shadow: &OwnedFd, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
     let len = value.len() as libc::socklen_t;
-    // SAFETY: the value is as long as said.
+    // SAFETY: `value` is a slice of `len` bytes, borrowed for this call.
     outcome(unsafe { next::setsockopt(shadow.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
 }
 

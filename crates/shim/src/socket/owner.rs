@@ -33,7 +33,8 @@ impl Target {
     /// The owner of a descriptor.
     fn of(number: c_int) -> Target {
         let mut target = Target::default();
-        // SAFETY: there is room for what is asked for.
+        // SAFETY: `target` is a local `f_owner_ex`, to which the kernel writes during this call
+        // alone.
         unsafe { next::fcntl(number, F_GETOWN_EX, &raw mut target as c_ulong) };
         target
     }

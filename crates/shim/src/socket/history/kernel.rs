@@ -186,7 +186,7 @@ const OPTIONS: [(c_int, &[c_int]); 4] = [
 fn value_of(number: c_int, level: c_int, name: c_int) -> Option<Vec<u8>> {
     let mut value = vec![0; 32];
     let mut len = value.len() as socklen_t;
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `value` has room for `len` bytes, and is borrowed mutably for this call.
     let got = unsafe { next::getsockopt(number, level, name, value.as_mut_ptr().cast(), &mut len) };
     value.truncate(len as usize);
     (got == 0).then_some(value)
