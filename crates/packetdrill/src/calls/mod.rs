@@ -99,7 +99,8 @@ fn done(outcome: Outcome<()>) -> c_int {
 ///
 /// `user` comes from [`table`] and has not been freed.
 unsafe fn node<'a>(user: User) -> &'a Node {
-    // SAFETY: the caller says that the node is alive; it is shared only.
+    // SAFETY: `user` comes from `table` and is not freed yet, as the caller guarantees. Threads
+    // share the node behind it, and nothing borrows it mutably.
     unsafe { &*user.cast::<Node>() }
 }
 
@@ -112,7 +113,8 @@ unsafe fn input<'a>(bytes: *const c_void, len: usize) -> Outcome<&'a [u8]> {
     match (bytes.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Errno::FAULT),
-        // SAFETY: the caller says that so many bytes are readable.
+        // SAFETY: `bytes` is not null, so it is readable for `len` bytes for as long as the caller
+        // uses them, as this function's `# Safety` section demands.
         (false, _) => Ok(unsafe { core::slice::from_raw_parts(bytes.cast(), len) }),
     }
 }
@@ -126,7 +128,8 @@ unsafe fn output<'a>(bytes: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
     match (bytes.is_null(), len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(Errno::FAULT),
-        // SAFETY: the caller says that so many bytes are writable.
+        // SAFETY: `bytes` is not null, so it is writable for `len` bytes for as long as the caller
+        // uses them, as this function's `# Safety` section demands.
         (false, _) => Ok(unsafe { core::slice::from_raw_parts_mut(bytes.cast(), len) }),
     }
 }

@@ -17,7 +17,8 @@ pub(super) unsafe extern "C" fn ioctl(user: User, fd: c_int, request: c_ulong, v
     let node = unsafe { node(user) };
     let outcome = node.call(|state| state.ioctl(fd, request));
     answer(outcome.map(|number| {
-        // SAFETY: these requests take the address of an int.
+        // SAFETY: INTERFACE contract: the requests that succeed take an int at `value`, which is
+        // valid until this call returns.
         unsafe { value.write(number) };
         0
     }))
