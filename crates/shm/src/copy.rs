@@ -37,7 +37,8 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(test)]
 pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: two slices of the same length, one of them exclusive.
+    // SAFETY: `from` and `to` are slices of the same length, as asserted. `to` is exclusive, so
+    // that they do not overlap.
     unsafe { copy(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 

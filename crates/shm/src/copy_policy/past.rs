@@ -15,7 +15,8 @@ use crate::copy::copy_racing;
 /// If the lengths differ.
 pub fn copy_past_caches(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: two slices of the same length, one of them exclusive.
+    // SAFETY: `from` and `to` are slices of the same length, as asserted. `to` is exclusive, so
+    // that they do not overlap.
     unsafe { stream_racing(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 

@@ -245,7 +245,8 @@ impl Mapped {
             Some(base) => base,
             None => self.map_extent(number / EXTENT)?,
         };
-        // SAFETY: the extent has EXTENT × RING_BYTES bytes.
+        // SAFETY: the extent at `base` has `EXTENT * RING_BYTES` bytes, and the remainder is below
+        // `EXTENT`.
         Ok(unsafe { base.add(number % EXTENT * RING_BYTES) })
     }
 

@@ -190,7 +190,8 @@ pub(super) unsafe trait Line {}
 macro_rules! lines {
     ($($line:ident),*) => {
         $(
-            // SAFETY: a structure of atomics, see the layout.
+            // SAFETY: the structure consists of atomics alone, for which every bit pattern is a
+            // value.
             unsafe impl Line for super::bank::$line {}
         )*
     };
