@@ -149,7 +149,8 @@ pub(crate) fn forked(part: impl FnOnce()) -> Pid {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(part));
-            // SAFETY: nothing of the parent's is run.
+            // SAFETY: `_exit` takes a number alone, and ends the child without the parent's
+            // handlers.
             unsafe { nix::libc::_exit(if done.is_ok() { 0 } else { 101 }) }
         }
     }
