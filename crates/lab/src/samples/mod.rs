@@ -35,7 +35,7 @@ pub struct Sample {
     pub factors: Factors,
     /// When it began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// Its duration, including set-up and warm-up, in nanoseconds.
+    /// The measurement's duration, including set-up and warm-up, in nanoseconds.
     pub took_ns: u64,
     /// The outcome.
     #[serde(flatten)]
@@ -75,7 +75,7 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Both sides completed it.
+    /// Both sides completed the measurement.
     Measured {
         /// The counts of the connecting side.
         client: Box<Side>,

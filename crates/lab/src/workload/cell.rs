@@ -38,7 +38,7 @@ impl Cell {
         }
     }
 
-    /// Its value of each factor, which charts use as axes.
+    /// The cell's value of each factor, which charts use as axes.
     pub fn factors(&self) -> Factors {
         let mut factors = self.workload.factors();
         if let Some(mtu) = self.mtu {
