@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// The users that may write to a directory, and so join the fabric that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Its owner alone.
+    /// The directory's owner alone.
     Owner,
     /// The members of its group.
     Group,

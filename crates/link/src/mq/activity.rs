@@ -91,7 +91,7 @@ impl Activity {
         self.told = Slots::default();
     }
 
-    /// Another round, of many peers.
+    /// Counts another round, of many peers.
     pub(super) fn count_round(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds >= PERIOD {

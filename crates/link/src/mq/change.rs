@@ -34,9 +34,9 @@ pub struct Joined {
     pub slot: u16,
     /// Which occupant of the slot it is: never 0.
     pub generation: u16,
-    /// Its name.
+    /// The peer's name.
     pub name: NodeName,
-    /// Its hardware address.
+    /// The peer's hardware address.
     pub mac: [u8; 6],
     /// Which of its node's shards it is, and how to find the one of a connection.
     pub steering: Steering,

@@ -107,7 +107,7 @@ pub(super) fn send(
 pub(super) enum Packet {
     /// Nothing yet.
     Nothing,
-    /// The other side closed it, or it broke.
+    /// The peer closed the connection, or it broke.
     HungUp,
     /// More bytes or descriptors than any message has. What came is gone.
     Oversized,

@@ -77,7 +77,8 @@ pub fn socket_names(node: &NodeName) -> impl Iterator<Item = String> {
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// Its lock serializes taking a name: finding a socket dead and replacing it.
+    /// The directory itself. Its lock serializes taking a name: finding a socket dead and replacing
+    /// it.
     handle: OwnedFd,
 }
 

@@ -86,7 +86,8 @@ pub struct Membership {
     /// Housekeeping has a clock of its own.
     origin: Instant,
     pub(super) now_ns: u64,
-    /// Its drop removes the socket's file. It comes last, when no node can dial any more.
+    /// The node's place, whose drop removes the socket's file. It comes last, when no node can dial
+    /// any more.
     _place: Place,
 }
 

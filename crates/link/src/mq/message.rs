@@ -23,9 +23,9 @@ const KIND_REFUSAL: u16 = 3;
 /// Descriptors come in this order: section, what rings the sender's bell, then payload
 /// memory if flagged.
 const FLAG_PAYLOAD: u16 = 1;
-/// The sender leads to others that are no members.
+/// The sender leads to hosts that are no members.
 const FLAG_GATEWAY: u16 = 2;
-/// The others to which the sender leads are behind a bridge.
+/// The hosts to which the sender leads are behind a bridge.
 const FLAG_BRIDGE_PORT: u16 = 4;
 /// The sender has direct connections, and sends and takes messages about them after the welcome.
 const FLAG_DIRECT: u16 = 8;
@@ -81,9 +81,9 @@ pub(super) struct Introduction {
 pub(super) enum Message {
     /// First, from the node that dialled.
     Hello(Introduction),
-    /// The answer: from now on frames flow both ways.
+    /// Answers the hello: from now on frames flow both ways.
     Welcome(Introduction),
-    /// The other answer; the connection is closed.
+    /// Refuses the frames of the node that said hello; the connection is closed.
     Refusal(Refusal),
 }
 

@@ -109,12 +109,13 @@ impl BadRecord {
         BadRecord::OutOfBounds,
     ];
 
-    /// What is wrong as a number, to be kept in shared memory.
+    /// The number of the error, to be kept in shared memory.
     pub(super) fn code(self) -> u64 {
         self as u64
     }
 
-    /// The other way; a number that nothing has stands for anything.
+    /// The error that has this number. A number that no error has stands for
+    /// [`BadRecord::Unknown`].
     pub(super) fn from_code(code: u64) -> BadRecord {
         let known = usize::try_from(code).ok().and_then(|code| Self::ALL.get(code));
         known.copied().unwrap_or(BadRecord::Unknown)

@@ -107,7 +107,7 @@ pub struct PeerInfo {
 pub enum PeerState {
     /// Frames flow.
     Connected {
-        /// Its hardware address.
+        /// The node's hardware address.
         mac: [u8; 6],
         /// Which life of the node this is.
         incarnation: u64,

@@ -50,7 +50,7 @@ pub(in crate::mq) enum DirectMessage {
     Accept(u8),
     /// [`Accept`](DirectMessage::Accept) that answers bells with bells.
     AcceptWithBells(u8),
-    /// The other answer: there is no such bank.
+    /// Declines an [`Open`](DirectMessage::Open): the receiver opens no such bank.
     Decline(u8),
 }
 
