@@ -97,7 +97,7 @@ impl Host for Little {
 /// A node's server.
 pub struct Serving {
     server: Server,
-    /// Its hang-up would end the server.
+    /// The descriptor whose hang-up would end the server.
     _stop: OwnedFd,
 }
 

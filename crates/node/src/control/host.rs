@@ -225,7 +225,7 @@ pub trait Host: Send + Sync + 'static {
 /// A process that asks to be attached.
 #[derive(Debug)]
 pub struct Client {
-    /// Its process's number in `/proc`, as this process has it; 0 if it has none there.
+    /// The process's number in `/proc`, as the node's process has it; 0 if it has none there.
     pub pid: u32,
     /// The process's user.
     pub uid: u32,

@@ -28,7 +28,7 @@ const SEALS: SealFlags = SealFlags::SHRINK
 /// A packet as it came.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// The other side closed the connection.
+    /// The peer closed the connection.
     HungUp,
     /// More bytes or descriptors than any message has. What came is gone.
     Oversized,

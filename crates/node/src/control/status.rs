@@ -324,7 +324,7 @@ pub struct SocketStatus {
 pub struct DirectStatus {
     /// The node's own number of the bank that it is in.
     pub bank: u16,
-    /// Its number there.
+    /// The connection's number in the bank.
     pub number: u16,
     /// Tells it from earlier ones of the number.
     pub generation: u32,
@@ -375,7 +375,7 @@ pub struct TcpStatus {
     /// Smoothed round trip; zero before the first measurement.
     #[serde(rename = "rtt_ns", with = "nanoseconds")]
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// The mean deviation of the round trip.
     #[serde(rename = "rtt_variation_ns", with = "nanoseconds")]
     pub rtt_variation: Duration,
     /// Smallest round trip seen lately.

@@ -40,7 +40,7 @@ pub struct UplinkConfig {
 /// An interface of the kernel that exists, and the network behind it.
 #[derive(Debug, Clone)]
 pub struct EthernetEnd {
-    /// Its name.
+    /// The interface's name.
     pub interface: String,
     /// The network namespace of the interface, if it is not the process's own.
     pub namespace: Option<PathBuf>,
@@ -82,7 +82,7 @@ impl Access {
 /// An interface of the kernel, which is made, and lasts as long as its process.
 #[derive(Debug, Clone)]
 pub struct TapEnd {
-    /// Its name.
+    /// The interface's name.
     pub interface: String,
     /// The network namespace in which the interface is made, if it is not the process's own.
     pub namespace: Option<PathBuf>,

@@ -23,7 +23,7 @@ pub(super) struct Relay {
 
 /// The engine's end of the socket that the program has of a connection.
 pub(in crate::engine::host) enum End {
-    /// The other end of the descriptor that stood for the connection all along.
+    /// The engine's end of the descriptor that stood for the connection from the start.
     Descriptor(Lent),
     /// A connection that the engine has made to the program's listener of the kernel's.
     Caller(Caller),
