@@ -36,8 +36,7 @@ pub struct Half {
     mapped: Arc<Mapped>,
 }
 
-/// The other side's half of a bank, which this process can only read. A clone is of the same
-/// mapping.
+/// The peer's half of a bank, which this process can only read. A clone is of the same mapping.
 #[derive(Debug, Clone)]
 pub struct PeerHalf {
     mapped: Arc<Mapped>,

@@ -40,7 +40,7 @@ pub struct Bank {
     pub peer_signals: Signals,
     /// This node's waiters.
     pub waiters: Waiters,
-    /// The other node's waiters and listeners.
+    /// The peer's waiters and listeners.
     pub peer_directory: PeerDirectory,
     /// The largest rings that this side maps of the peer's: 16 KiB for another user's node that
     /// has used up what is granted to it.

@@ -35,7 +35,7 @@ pub enum MemoryError {
     /// The memory does not begin as memory of its kind does.
     #[error("the memory is none of direct connections")]
     Foreign,
-    /// The other node's build lays memory out otherwise.
+    /// The peer's build lays memory out otherwise.
     #[error("the memory is of version {0}, this build knows {VERSION} only")]
     Version(u32),
     /// The descriptor now stands for something else: the program has closed it.
