@@ -339,7 +339,7 @@ fn settle(
         handles.push(handle);
         direct = direct.or(found);
     }
-    // Without the vigil of these leases, which refers to the lookout itself.
+    // `with_holder` makes handles without a vigil, which would refer to the lookout itself.
     let leases = handles
         .iter()
         .map(|handle| handle.lease.lease().with_holder(number));

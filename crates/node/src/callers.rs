@@ -22,7 +22,7 @@ pub enum Forwarded {
     /// All peers.
     All,
     /// Peers that the program does not accept on the node, as long as it does not wait for them
-    /// there. It may wait for the kernel's, in a way that the node does not hear of.
+    /// there. It may wait for the kernel's in a way of which the node is not told.
     Unattended,
 }
 

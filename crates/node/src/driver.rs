@@ -465,7 +465,7 @@ impl ShardHandle {
         self.bells.driver.ring();
     }
 
-    /// Rouses the driver for a thread that waits and leaves driving to the engine, if no thread
+    /// Wakes the driver for a thread that waits and leaves driving to the engine, if no thread
     /// drives.
     #[cold]
     pub(crate) fn call_driver(&self, shard: &mut Guard<'_>) {
@@ -476,7 +476,7 @@ impl ShardHandle {
         }
     }
 
-    /// Rouses the driver, since the last of the program's threads that waited is done.
+    /// Wakes the driver, since the last of the program's threads that waited is done.
     #[cold]
     pub(crate) fn rouse_driver(&self, shard: &mut Guard<'_>) {
         shard.waiting.seats.set_mode(Mode::Watching);

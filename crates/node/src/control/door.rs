@@ -152,11 +152,12 @@ impl Door {
     }
 }
 
-/// What has come to the door.
+/// A message that has come through the door.
 #[derive(Debug)]
 pub(super) enum Visitor {
     Client(OwnedFd),
-    /// Wants to hear when everything is closed that no process has any more.
+    /// A process that asks for a ring of this doorbell when everything is closed that no process
+    /// has any more.
     Listener(Doorbell),
     /// Tells of a program that is not on the node.
     Report(Report),
@@ -187,11 +188,11 @@ impl Porch {
     }
 }
 
-/// The next visitor at the engine's end of a door.
+/// Receives the next message at the engine's end of a door.
 ///
 /// # Errors
 ///
-/// `AGAIN` if no visitor is there.
+/// `AGAIN` if no message is there.
 pub(super) fn next_visitor(inside: BorrowedFd<'_>) -> Result<Visitor, Errno> {
     let mut bytes = [0; Report::MAX_LEN];
     let (len, descriptors) = match packet::receive(inside, &mut bytes, RecvFlags::DONTWAIT)? {

@@ -36,8 +36,8 @@ pub trait Host: Send + Sync + 'static {
         ))
     }
 
-    /// Hears that a process that had attached is gone: it exited, was killed, or has hung up.
-    /// Called exactly once for each that attached.
+    /// Notes that a process that had attached is gone: it exited, was killed, or has hung up.
+    /// Called exactly once for each process that attached.
     fn detached(&self, process: u16);
 
     /// The descriptors of the peer of a shard that has this slot in this generation,

@@ -258,7 +258,7 @@ impl Server {
             .chain(self.paused)
             .chain(self.keepers.deadline())
             .min()?;
-        // Rounded up, lest it wakes just before it is due, again and again.
+        // Rounded up, so that it does not wake just before it is due, again and again.
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec {
             tv_sec: left.as_secs() as i64,

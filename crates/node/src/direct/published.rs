@@ -61,7 +61,8 @@ struct Record {
 pub(crate) struct Records {
     records: Table<Record>,
     /// For each port, the number of listeners that take no direct connections. As long as there is
-    /// one, no other listener of the port takes any, lest they get what is for that one.
+    /// one, no other listener of the port takes any: it could get a connection that is meant for
+    /// that one.
     kept_out: Table<u16>,
 }
 

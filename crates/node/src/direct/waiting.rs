@@ -157,7 +157,8 @@ impl Shards {
 }
 
 impl Shards {
-    /// Sleeps on the descriptors beside, and on the ear. If not all banks are heard, not for long.
+    /// Sleeps on the descriptors beside, and on the ear. Sleeps only briefly if the ear lacks the
+    /// bell of a bank.
     fn sleep_on_descriptors(&self, bed: &Bed<'_>, longest: Duration) -> Result<Woken, Gone> {
         let engine = self.get(0).engine();
         let Some(ear) = bed.ear else {

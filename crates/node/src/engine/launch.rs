@@ -171,7 +171,7 @@ impl Launch {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         command.arg("--fabric").arg(&self.fabric);
-        // What the environment says has been heard, and perhaps overruled.
+        // The environment's values have been read, and perhaps overruled.
         for setting in TABLE {
             command.env_remove(setting.variable);
         }

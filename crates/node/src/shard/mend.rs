@@ -16,7 +16,7 @@ use toehold_stack::Event;
 
 impl Shard {
     /// Makes the shard whole after a process was killed while it had the lease. No thread drives
-    /// after this, and none was told of what may have happened: all that rest are to be roused.
+    /// after this, and none was told of what may have happened: all that rest must be woken.
     /// Returns `false` if it cannot be made whole.
     #[must_use]
     pub(crate) fn mend(&mut self, dead: u16) -> bool {

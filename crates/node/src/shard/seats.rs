@@ -329,8 +329,8 @@ impl Seats {
 
     /// Mends the seats after a process died in the middle of a change: no thread drives, and the
     /// link was told nothing. Threads that are parked stay in the order in which they began to
-    /// wait. The thread that sleeps at the link has its seat until it wakes up. All of them are to
-    /// be roused.
+    /// wait. The thread that sleeps at the link has its seat until it wakes up. All of them must be
+    /// woken.
     pub(super) fn mend(&mut self) {
         let own = self.index;
         self.waiters.mend(|_, _| true);

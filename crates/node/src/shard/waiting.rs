@@ -149,8 +149,8 @@ impl Wakes {
 }
 
 /// Bells of threads that rest on descriptors of their own, among which the processes of a node are
-/// shared out. Every such thread in one of a bell's processes hears each of its rings, through an
-/// epoll of its own, at edges. A bell is never silenced.
+/// shared out. Each ring of a bell wakes every such thread in the bell's processes, through an
+/// epoll of the thread's own, at edges. A bell is never silenced.
 #[derive(Debug)]
 pub(crate) struct Resters([Doorbell; Resters::COUNT]);
 
@@ -177,12 +177,12 @@ impl Resters {
         copies.collect()
     }
 
-    /// The bell that the threads of a process hear.
+    /// The bell that wakes the threads of a process.
     pub(crate) fn of(&self, process: u16) -> &Doorbell {
         &self.0[usize::from(process) % Self::COUNT]
     }
 
-    /// Rings every bell, so that all threads hear.
+    /// Rings every bell, so that all threads wake up.
     pub(crate) fn ring_all(&self) {
         self.0.iter().for_each(Doorbell::ring);
     }

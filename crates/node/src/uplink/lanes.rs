@@ -33,8 +33,8 @@ impl Lane {
         }
     }
 
-    /// The lane as the fabric of a link over UDP: a peer that has another one is not heard. That of
-    /// a sole lane is 0.
+    /// The lane as the fabric of a link over UDP, which ignores peers with another one. A sole lane
+    /// has 0.
     pub(super) fn fabric(self) -> u32 {
         u32::from(self.count - 1) << 8 | u32::from(self.index)
     }

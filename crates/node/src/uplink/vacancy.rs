@@ -40,7 +40,7 @@ pub(crate) fn ask_beyond(place: &Place, settings: &NodeSettings) -> Result<(), A
         return Ok(());
     }
     // The member that joins the fabric next tells what keeps it away from it. The addresses are not
-    // the member's yet: an answer that claims one has to be heard.
+    // the member's yet: an answer that claims one must not be dropped.
     let unbound = MeshSettings {
         bound: Bound::default(),
         ..mesh(place, settings, Gateway::None)

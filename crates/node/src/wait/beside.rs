@@ -2,11 +2,11 @@
 //!
 //! A thread that is seated sleeps on them as on the link. One that would be parked on a word of
 //! memory cannot. It rests *polled*: on the descriptors and on a bell of the node's for threads
-//! that rest so. The bell is its process's, and that of others if there are many. All of them hear
-//! every ring of that bell, and look whether it was for them, without the lease. No thread silences
-//! it, since one that did could take the ring from another that has not run yet. So each listens
-//! through an epoll of its own. That tells of the rings that came since it was last asked, and of
-//! no others.
+//! that rest so. The bell is its process's, and that of others if there are many. Every ring of
+//! that bell wakes all of them, and each looks whether the ring was for it, without the lease. No
+//! thread silences the bell, since one that did could take the ring from another that has not run
+//! yet. So each waits through an epoll of its own. That reports the rings since the thread last
+//! asked, and no others.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ use super::ShardHandle;
 use crate::attachment::Attachment;
 use crate::{clock, descriptors, interrupts};
 
-/// How long a thread sleeps at once that cannot hear the bell, for lack of a descriptor.
+/// How long a thread sleeps at once that no bell wakes, for lack of a descriptor.
 const DEAF: Duration = Duration::from_millis(1);
 
 /// Epolls that are kept for the next thread that rests, at most.
@@ -205,7 +205,7 @@ impl Ears {
         }
     }
 
-    /// Forgets the rings that were heard. Returns `false` if the system does not let it.
+    /// Discards the rings so far. Returns `false` if the system does not let it.
     fn silence(ear: &OwnedFd) -> bool {
         let mut heard = Vec::with_capacity(1);
         epoll::wait(ear, spare_capacity(&mut heard), Some(&Timespec::default())).is_ok()

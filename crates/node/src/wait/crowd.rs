@@ -5,9 +5,9 @@
 //! way in turn. The thread that runs next finds what has come in the meantime, answers, and gives
 //! way itself. So a message costs no more than the change from one thread to another.
 //!
-//! The system does not say whether a processor is crowded; the time that giving way takes does. If
-//! it takes as long as a system call, no other thread wanted the processor, and the rest of the
-//! time is spent spinning.
+//! The system does not say whether other threads wait for a processor; the time that giving way
+//! takes does. If it takes as long as a system call, no other thread wanted the processor, and the
+//! rest of the time is spent spinning.
 //!
 //! If it takes very long again and again, a thread is there that does not give way. It gets a whole
 //! slice of time from each that does. Then it is best to sleep at once, since a thread that is

@@ -135,7 +135,7 @@ pub struct ShardHandle {
     pub(crate) attachment: Option<Attachment>,
 }
 
-/// What a thread that sleeps has heard.
+/// The sources that have woken a thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
     bell: bool,

@@ -185,7 +185,7 @@ fn send_for_ever(node: &AttachedNode, direct: &Direct, to: SocketAddr) {
     let (bank, connection) = opened.held();
     let end = bank.end(connection).unwrap();
     loop {
-        // If there is no room, the reader wants to hear nothing for now.
+        // If there is no room, the reader asks for no event for now.
         let _ = end.send(own, &[IoSlice::new(&[1; 64])]);
         std::thread::sleep(Duration::from_micros(20));
     }

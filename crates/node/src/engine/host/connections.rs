@@ -41,7 +41,7 @@ struct Holders {
 struct Bells(Vec<Doorbell>);
 
 /// Holders that are let go of once all is closed that they stood for. The descriptors go first, and
-/// then the bells ring. A process that hears them finds nothing left.
+/// then the bells ring. A process that is woken by them finds nothing left.
 #[derive(Debug)]
 pub(super) struct Closed {
     _gone: Vec<Gone>,

@@ -311,7 +311,7 @@ impl Banks {
         state.banks.insert(slot, kept);
         self.table.set(&entry);
         if side == Side::Accepting {
-            // Threads that wait at listeners hear the new peer from now on.
+            // Threads that wait at listeners are woken by the new peer from now on.
             self.rouse(&bank);
         }
         Some(())

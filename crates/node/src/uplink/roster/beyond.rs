@@ -11,7 +11,7 @@ use crate::fabric::{Beyond, Identity};
 
 /// An uplink that said nothing for so many periods is gone.
 const PATIENCE: u32 = 4;
-/// Uplinks that are known at once; what others say is not heard.
+/// Most uplinks that are known at once. Pages of further uplinks are ignored.
 pub(super) const MAX_UPLINKS: usize = 256;
 /// Members of a fabric.
 pub(super) const MAX_MEMBERS: usize = 1024;

@@ -30,7 +30,7 @@ impl Findings {
     }
 }
 
-/// The news since the roster's thread last looked.
+/// What has come since the roster's thread last looked.
 pub(super) struct Heard {
     pub(super) pages: Vec<Vec<u8>>,
     /// Whether a member came or went, on either side.
@@ -102,7 +102,7 @@ impl Exchange {
         self.news.notify_all();
     }
 
-    /// Notes that another host came, which has heard nothing yet, or went.
+    /// Notes that another host came, which has received no page yet, or went.
     pub(super) fn note_host(&self) {
         self.lock().changed = true;
         self.news.notify_all();
@@ -123,7 +123,7 @@ impl Exchange {
         self.stands_by.load(Ordering::Relaxed)
     }
 
-    /// Waits for news, until `due` at longest. Returns `None` if no more will come.
+    /// Waits for pages and changes, until `due` at longest. Returns `None` if no more will come.
     pub(super) fn wait(&self, due: Instant) -> Option<Heard> {
         let mut inside = self.lock();
         loop {

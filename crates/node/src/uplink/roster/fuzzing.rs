@@ -1,4 +1,4 @@
-//! An entry for the fuzz targets: an uplink that hears whatever is sent to it.
+//! An entry for the fuzz targets: an uplink that receives any bytes as pages.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn member(number: u8) -> Identity {
 }
 
 impl Listener {
-    /// A listener that has heard nothing yet.
+    /// Creates a listener that has received no page yet.
     pub fn new() -> Listener {
         Listener {
             known: Known::default(),

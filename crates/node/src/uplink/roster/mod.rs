@@ -42,7 +42,7 @@ use crate::fabric::{Beyond, Fabric, Identity, NodeRecord, Place};
 /// How often pages are repeated.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// An uplink's part in the roster: the pages it sends and hears.
+/// An uplink's part in the roster: the pages it sends and receives.
 pub(super) struct Roster {
     exchange: Arc<Exchange>,
     fabric: Fabric,

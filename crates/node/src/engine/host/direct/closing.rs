@@ -200,7 +200,7 @@ impl Banks {
             let was = |step| steps.0.contains(&(bank.slot(), number, step));
             let is_begun = bank.ends.generation(number) == connection.generation;
             if !is_begun || was(Step::Open) && !was(Step::Offer) {
-                // Its port is free at once, since no peer has heard of it.
+                // Its port is free at once, since no peer knows of it.
                 bank.ends.set_owner(connection, ENGINE);
                 self.close(bank, connection, What::Abandon);
                 continue;

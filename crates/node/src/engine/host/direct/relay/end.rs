@@ -27,7 +27,7 @@ pub(super) struct Relay {
     pub(super) bank: Arc<Bank>,
     pub(super) connection: ConnectionId,
     pub(super) socket: RelayEnd,
-    /// Whether the ear hears of the end.
+    /// Whether the ear has the bell of the end's bank.
     pub(super) is_heard: bool,
     /// Whether the peer will send no more, and the program knows.
     pub(super) is_delivered: bool,
