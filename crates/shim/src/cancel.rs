@@ -96,7 +96,7 @@ thread_local! {
     static DEAF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes this thread known from now on. It hears what was said of it before.
+/// Makes this thread known from now on. It learns at once of a cancellation from before.
 pub(crate) fn be_known() {
     if ASKED.get().is_null() {
         let number = rustix::thread::gettid().as_raw_nonzero().get();

@@ -41,7 +41,8 @@ static NAMES: OnceLock<[String; 2]> = OnceLock::new();
 /// The networks that are the fabric's, as the launcher knew them.
 static NETWORKS: OnceLock<Networks> = OnceLock::new();
 
-/// Hears what the launcher said. Whether that was a node.
+/// Reads the node's name that the launcher has left in the environment. Returns whether there was
+/// one.
 pub(crate) fn is_named() -> bool {
     let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
     if let Some(networks) = name(run::NETWORKS).and_then(|networks| networks.parse().ok()) {

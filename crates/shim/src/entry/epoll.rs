@@ -224,8 +224,7 @@ fn falls_asleep(epfd: c_int) -> bool {
         .is_none_or(epoll::falls_asleep)
 }
 
-/// The kernel's events; `None` if there was none but the one by which a thread is roused to look
-/// again.
+/// The kernel's events; `None` if there was none but the one that wakes a thread to look again.
 ///
 /// # Safety
 ///

@@ -19,7 +19,7 @@ use crate::{next, node, relay, start};
 
 static ALLOWED: AtomicBool = AtomicBool::new(false);
 
-/// Hears whether the launcher allows them, before the program may clear its environment.
+/// Reads from the environment whether the launcher allows them, before the program may clear it.
 pub(crate) fn hear() {
     let said = std::env::var_os(IO_URING);
     ALLOWED.store(said.is_some_and(|said| said == ALLOW), Relaxed);

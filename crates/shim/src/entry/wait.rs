@@ -1,7 +1,8 @@
 //! `wait`, `waitpid` and their variants: what a process had that has ended is closed by then.
 //!
-//! The kernel closes a process's descriptors before others hear of its end. The engine finds out
-//! what of the node's is closed then, and closes it before these calls return.
+//! The kernel closes a process's descriptors before other processes can learn of its end. The
+//! engine then finds out which of the node's descriptors are closed, and closes what they stood for
+//! before these calls return.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

@@ -122,8 +122,8 @@ fn control(instance: c_int, operation: c_int) {
     }
 }
 
-/// Takes what only rouses out of what the kernel has told of an instance. How many events are
-/// left, and whether it was among them.
+/// Removes the event that only wakes threads from those that the kernel has returned of an
+/// instance. Returns how many events are left, and whether that one was among them.
 pub(crate) fn sift(epoll: &Epoll, instance: c_int, events: &mut [epoll_event]) -> (usize, bool) {
     let Some(at) = events.iter().position(|event| { event.u64 } == ROUSE) else {
         return (events.len(), false);
@@ -136,7 +136,7 @@ pub(crate) fn sift(epoll: &Epoll, instance: c_int, events: &mut [epoll_event]) -
 }
 
 impl Epoll {
-    /// Rouses threads that wait in the kernel, since there is something on the node now.
+    /// Wakes threads that wait in the kernel, since there is something on the node now.
     pub(super) fn rouse_from_kernel(&self) {
         fence(SeqCst);
         if self.asleep.count() == 0 {

@@ -11,7 +11,7 @@ use crate::file::{File, Kind};
 
 /// The events that are told of a lost connection, if they were asked for.
 const ASKED: i32 = libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLRDHUP;
-/// A program that asks for these hears of a lost connection once.
+/// The flags by which a program asks to be told of a lost connection once.
 const ONCE: i32 = libc::EPOLLET | libc::EPOLLONESHOT;
 
 /// Whether a life is over in which a connection or listener was the node's.

@@ -64,7 +64,7 @@ struct Watched {
     file: Weak<File>,
     asked: Asked,
     _name: Name,
-    /// Whether the program asked to hear once that the connection is lost, and has heard it.
+    /// Whether the program asked to be told once that the connection is lost, and has been told.
     is_told: bool,
 }
 

@@ -85,7 +85,7 @@ impl Epoll {
         Ok(made)
     }
 
-    /// Instances that watch this one hear of what it has on the node from now on.
+    /// Tells the instances that watch this one of its events on the node from now on.
     fn tell_watchers(&self) {
         each(|_, outer| {
             let is_own = |file: &Arc<File>| file.epoll().is_some_and(|epoll| core::ptr::eq(epoll, self));

@@ -111,7 +111,7 @@ impl Epoll {
     }
 
     /// Takes the kernel's events first, into half of the room, if the node's have taken all of it
-    /// before. A program that always has as much on the node would never hear of them otherwise.
+    /// before. Otherwise a program that always has as much on the node would never get them.
     fn take_kernels_first(&self, number: c_int, events: &mut [epoll_event]) -> Outcome<usize> {
         if !self.was_full.load(Relaxed) {
             return Ok(0);
@@ -239,8 +239,8 @@ impl Epoll {
         due
     }
 
-    /// Takes the kernel's events that were not told of already. Returns how many, and whether
-    /// threads that wait in the kernel are roused.
+    /// Takes the kernel's events that the program was not told of yet. Returns how many, and
+    /// whether the event that wakes threads in the kernel was among them.
     fn take_kernels(
         &self,
         number: c_int,

@@ -225,8 +225,9 @@ impl UnconnectedSocket {
         SocketAddr::try_from(name).ok().map(plain)
     }
 
-    /// Whether a connection of the node's has the port that the program wants to bind the socket to. The kernel, which
-    /// knows whose ports those of listeners and other sockets are, hears of no connection.
+    /// Whether a connection of the node's has the port that the program wants to bind the socket
+    /// to. The kernel knows the ports of listeners and other sockets, but not those of the node's
+    /// connections.
     pub(crate) fn is_port_taken(&self, number: c_int, at: SocketAddr) -> bool {
         let descriptor = table::borrow(&number);
         let is_shared = sockopt::socket_reuseport(descriptor) == Ok(true);
