@@ -208,8 +208,8 @@ impl Poll {
         let mut changed = operation.look(index, &mut shard);
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         if changed.is_none() {
-            // One that does not wait has to look at the link; one that does
-            // may look too, lest programs that are never idle starve it.
+            // A thread that does not wait has to look at the link. A thread that waits may look
+            // too; otherwise programs that are never idle would starve it.
             shard.poll_once(None);
             changed = operation.look(index, &mut shard);
             if changed.is_none() && !at_once {

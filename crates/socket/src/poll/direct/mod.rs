@@ -35,7 +35,7 @@ pub(super) struct DirectSet {
     /// The process that has the waiter.
     process: u32,
     state: Mutex<State>,
-    /// What threads that also wait for descriptors of the kernel hear with.
+    /// The descriptor that wakes threads that also wait for descriptors of the kernel.
     ear: OnceLock<Ear>,
     /// The epoch of the directory when the listeners were last looked up.
     epoch: AtomicU64,
@@ -126,8 +126,8 @@ impl DirectSet {
         self.waiter
     }
 
-    /// What a thread that also waits for descriptors of the kernel hears with. Returns `None` if
-    /// this process has no descriptors left.
+    /// The descriptor that wakes a thread that also waits for descriptors of the kernel. Returns
+    /// `None` if this process has no descriptors left.
     pub(super) fn ear(&self, direct: &Direct) -> Option<&Ear> {
         if self.ear.get().is_none() {
             let ear = Ear::open(direct, self.waiter)?;
