@@ -1,5 +1,5 @@
-//! What all holders of a connection or listener share that is not the stack's. That is whether
-//! calls wait and how long, and settings that only programs know of.
+//! The state that all holders of a connection or listener share beside the stack's. It says whether
+//! calls wait and how long, and has settings that only programs know of.
 //!
 //! The kernel keeps this in the open file description. Here it lies in the shard's region, by the number of the
 //! [holder](crate::Holder), outside of the lease: whether calls wait is one load. A process may write nonsense there,
@@ -194,7 +194,7 @@ impl Descriptions {
     }
 }
 
-/// What the holders of one connection or listener share.
+/// The state that the holders of one connection or listener share.
 #[derive(Clone)]
 pub struct Description {
     place: Place,

@@ -115,7 +115,7 @@ impl Estate {
         })
     }
 
-    /// What a child takes over. A copy, since the parent's is not changed any more.
+    /// Copies the estate for a child. The parent's is not changed any more.
     pub(crate) fn of_child(&self) -> Estate {
         let of_child = |ground: &Ground| Ground {
             layout: ground.layout.clone(),

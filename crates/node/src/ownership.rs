@@ -82,7 +82,7 @@ impl ShardHandle {
         holder.number().is_none_or(set)
     }
 
-    /// What all processes that have a holder's connection or listener share of it.
+    /// The state that all processes with a holder's connection or listener share.
     #[inline]
     pub fn description(&self, holder: &Holder) -> Description {
         let shared = holder.number().and_then(|number| self.descriptions.of(number));

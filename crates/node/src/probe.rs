@@ -1,8 +1,9 @@
 //! Asking an Ethernet whether a host has an address already, before it is used there.
 //!
-//! What a fabric's files and its uplinks' pages do not tell of has to be asked as on any Ethernet.
-//! Probes of ARP and of neighbour discovery ask, and hosts learn nothing from them but that the
-//! address is wanted. A host that has the address says so, and so does a host that wants it, too.
+//! Addresses that stand neither in a fabric's files nor in its uplinks' pages have to be asked for,
+//! as on any Ethernet. Probes of ARP and of neighbour discovery ask, and hosts learn nothing from
+//! them but that the address is wanted. A host that has the address says so, and so does a host
+//! that wants it, too.
 //!
 //! A fabric's interface, and all that is beyond it, answers within a fraction of a second or is
 //! asleep. So the pauses are shorter than those of the RFC, which are for links on which a machine

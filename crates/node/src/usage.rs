@@ -1,4 +1,4 @@
-//! What programs have used of a node: counters in shared memory. The library that is preloaded into
+//! Counters, in shared memory, of the programs' use of a node. The library that is preloaded into
 //! the programs adds to them, and `toehold run --stats` reads them at the end.
 //!
 //! They lie in one page that all processes of a run map, each counter on cache lines of its own.
@@ -25,7 +25,7 @@ const BYTES: usize = (Counter::ALL.len() + 1) * APART * size_of::<u64>();
 /// its name in files, and what people read.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal $title:literal;)+) => {
-        /// What is counted.
+        /// A counter of the programs' use of a node.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Counter { $($(#[doc = $doc])+ $variant,)+ }
 
@@ -38,7 +38,7 @@ macro_rules! counters {
                 match self { $(Counter::$variant => $name,)+ }
             }
 
-            /// What people read.
+            /// The counter's name for people.
             pub fn title(self) -> &'static str {
                 match self { $(Counter::$variant => $title,)+ }
             }

@@ -30,10 +30,10 @@ use super::packet::{self, Packet};
 use crate::descriptors::keep;
 use crate::why::Report;
 
-/// What a process sends that wants in. A packet of no bytes would look like an end.
+/// The packet of a process that asks to be let in. A packet of no bytes would look like an end.
 const KNOCK: &[u8] = b".";
 
-/// What a process sends that leaves a bell. A packet of no bytes would look like an end.
+/// The packet of a process that leaves a bell. A packet of no bytes would look like an end.
 const BELL: &[u8] = b"!";
 
 /// The first byte of a report.

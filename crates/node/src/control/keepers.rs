@@ -69,7 +69,7 @@ struct Keeper {
     inode: Option<u64>,
 }
 
-/// What keeps one node.
+/// The processes that keep one node.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     lifetime: Lifetime,

@@ -81,7 +81,7 @@ pub struct StackStatus {
     /// Threads of programs that rest in a call until something happens.
     #[serde(default)]
     pub waiters: u32,
-    /// What threads that wait and polls are told about.
+    /// Registrations of waiting threads and of polls.
     #[serde(default)]
     pub interests: u32,
     /// Polls.
@@ -337,7 +337,7 @@ pub struct DirectStatus {
 /// A timer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerStatus {
-    /// What is due: `retransmission`, `keepalive`, `time-wait`, ….
+    /// The timer's kind: `retransmission`, `keepalive`, `time-wait`, ….
     pub kind: String,
     /// Time until it is due; zero if it is due and was not served yet.
     #[serde(rename = "expires_in_ns", with = "nanoseconds")]

@@ -15,7 +15,7 @@ const WORDS: usize = 16;
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $name:ident $word:literal,)+) => {
-        /// What is counted of direct connections.
+        /// A counter of direct connections.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Count {

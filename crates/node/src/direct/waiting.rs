@@ -73,7 +73,7 @@ pub struct Bed<'a> {
 pub enum RungBy {
     /// Changes of one end: all rings come through the signals of its one bank.
     Bank,
-    /// Whatever is there.
+    /// Any side: the node itself, and the peers of all banks.
     Any,
 }
 

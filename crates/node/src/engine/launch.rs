@@ -106,22 +106,22 @@ pub(super) enum Report {
 }
 
 impl Launch {
-    /// Starts it, and waits until the node runs or has failed to.
+    /// Starts the engine process, and waits until the node runs or has failed to.
     ///
     /// # Errors
     ///
-    /// What the engine process said, if it failed.
+    /// The engine process's message, if it failed.
     pub fn start(&self) -> Result<NodeRecord, LaunchError> {
         self.start_by(self.command(None)?)
     }
 
-    /// Starts it as [`Launch::start`] does, with this process as the node's first user. The
-    /// returned descriptor keeps the node, as [`Connection::keep_for_life`] does, and nothing needs
-    /// to be asked.
+    /// Starts the engine process as [`Launch::start`] does, with this process as the node's first
+    /// user. The returned descriptor keeps the node, as [`Connection::keep_for_life`] does, and
+    /// nothing needs to be asked.
     ///
     /// # Errors
     ///
-    /// What the engine process said, if it failed.
+    /// The engine process's message, if it failed.
     ///
     /// [`Connection::keep_for_life`]: crate::control::Connection::keep_for_life
     pub(crate) fn start_kept(&self) -> Result<(NodeRecord, OwnedFd), LaunchError> {

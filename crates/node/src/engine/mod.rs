@@ -150,7 +150,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What the node tells every process about itself.
+    /// The facts that the node tells every process about itself.
     pub fn record(&self) -> &NodeRecord {
         self.place.record()
     }

@@ -14,8 +14,8 @@ use crate::control::{Host, KeeperEnd};
 use crate::fabric::{Place, Role, TakeError};
 use crate::settings::NodeSettings;
 
-/// What an engine process does, after [`super::Launch::start`] has made it. It starts the node,
-/// reports on its standard output, and serves until it is asked to end or gets SIGTERM or SIGINT.
+/// Runs an engine process, which [`super::Launch::start`] has made. It starts the node, reports on
+/// its standard output, and serves until it is asked to end or gets SIGTERM or SIGINT.
 ///
 /// `seat` is made late so that its errors, too, are reported. `kept`: the process that has
 /// started this one keeps the node, see `Launch::start_kept`.
@@ -27,8 +27,8 @@ pub fn main(
     main_with(Role::Node, kept, seat, host)
 }
 
-/// What the engine process of a member does that may be no node. It starts the member, reports on
-/// its standard output, and serves until it is asked to end or gets SIGTERM or SIGINT.
+/// Runs the engine process of a member, which may be no node. It starts the member, reports on its
+/// standard output, and serves until it is asked to end or gets SIGTERM or SIGINT.
 pub fn main_as(
     role: Role,
     seat: impl FnOnce() -> Result<Seat, HostError>,

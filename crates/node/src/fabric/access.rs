@@ -1,4 +1,4 @@
-//! What each user may do with a node: its own user and root everything, others what its settings
+//! Rights of users over a node: its own user and root may do everything, others what its settings
 //! and its fabric's directory give them.
 
 use std::fmt::{self, Display};

@@ -290,7 +290,7 @@ impl Place {
         &self.fabric
     }
 
-    /// What the node tells every process about itself.
+    /// The facts that the node tells every process about itself.
     pub fn record(&self) -> &NodeRecord {
         &self.record
     }

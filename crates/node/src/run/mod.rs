@@ -8,10 +8,10 @@
 //! it knows what is none of the kernel's when the node is gone. What it counts, it adds to the
 //! [counters](crate::usage) at [`STATS`], if that is given.
 //!
-//! Whatever the program starts inherits the descriptor. The node lasts as long as a process that
-//! lives has it, or has attached. A program may not be allowed to look for the node by its name, as
-//! another user or in another root. It attaches by the descriptor. Through the descriptor the
-//! library also tells of programs that will not use the node.
+//! Every process that the program starts inherits the descriptor. The node lasts as long as a
+//! process that lives has it, or has attached. A program may not be allowed to look for the node by
+//! its name, as another user or in another root. It attaches by the descriptor. Through the
+//! descriptor the library also tells of programs that will not use the node.
 
 mod keeper;
 mod library;

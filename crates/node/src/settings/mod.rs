@@ -1,5 +1,5 @@
-//! What a node is told when it is made. One table of settings is the source of the command line,
-//! the environment's variables, the checks and the documentation.
+//! Settings that a node is given when it is made. One table of settings is the source of the
+//! command line, the environment's variables, the checks and the documentation.
 
 mod table;
 #[cfg(test)]

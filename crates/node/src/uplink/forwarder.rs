@@ -46,7 +46,7 @@ impl Shared {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the thread says now, or said last if it does not come to that.
+    /// Asks the thread for a report. Returns the last one if the thread does not answer.
     fn ask(&self) -> Report {
         let mut reported = self.lock();
         reported.asked += 1;

@@ -126,7 +126,7 @@ fn what_cannot_be_made_says_why_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(site.0.path()).unwrap().count(), 0);
 }
 
-/// What a stranger says, or a host at a peer's address without the key, is counted and changes
+/// A packet of a stranger, or of a host at a peer's address without the key, is counted and changes
 /// nothing.
 #[test]
 fn strangers_are_not_heard() {

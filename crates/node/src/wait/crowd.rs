@@ -28,8 +28,8 @@ const SOMEBODY_NS: u64 = 1_200;
 /// A call that gave way took so long at least if the other thread does not give way.
 const SELFISH_NS: u64 = 500_000;
 
-/// What a call that took so long counts, against one for each that did not; and how much of
-/// that is too much.
+/// The weight of a call that took at least [`SELFISH_NS`], against one for each shorter call; and
+/// the sum that is too much.
 const SUSPICION: u32 = 64;
 const CERTAINTY: u32 = 16 * SUSPICION;
 

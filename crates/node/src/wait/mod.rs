@@ -63,7 +63,7 @@ const KEEP_LEASE_NS: u64 = 5_000;
 /// small messages all the time pauses for a tenth of it.
 const PATIENCE_NS: u64 = 5_000;
 
-/// What comes after a shorter pause than this would have come in time anyway.
+/// Pause up to which spinning helps nothing: the frames after it would have come in time anyway.
 const SHORT_PAUSE_NS: u64 = 2_000;
 
 /// The shard, for the time that this thread holds its lease.

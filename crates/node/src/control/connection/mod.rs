@@ -44,7 +44,7 @@ pub struct Connection {
     cut: bool,
 }
 
-/// What a process gets of a node when it attaches.
+/// The memory and descriptors of a node that a process gets when it attaches.
 #[derive(Debug)]
 pub struct Attached {
     /// The process's place in the node.

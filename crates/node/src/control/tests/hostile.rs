@@ -163,8 +163,8 @@ fn a_thousand_connections_are_survived() {
     served.end();
 }
 
-/// What a server may do to its clients: any process that can write to a fabric's directory can be
-/// one.
+/// A server may send its clients anything: any process that can write to a fabric's directory can
+/// be one.
 #[test]
 fn a_client_survives_a_false_server() {
     let directory = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// What one thread of a program has.
+/// The state of one thread of a program.
 struct Thread<'a> {
     node: &'a AttachedNode,
     direct: &'a Direct,
@@ -225,7 +225,7 @@ impl Drop for Program {
     }
 }
 
-/// What programs have left in a node that has none any more.
+/// The leftovers of programs in a node that has no program any more.
 fn left(path: &Path, name: &str, direct: &Direct, banks: &[Arc<Bank>]) -> Vec<String> {
     let mut left = Vec::new();
     let mut note = |what: &str, count: usize| {

@@ -30,7 +30,7 @@ impl Findings {
     }
 }
 
-/// What has come since the roster's thread last looked.
+/// The pages and changes since the roster's thread last looked.
 pub(super) struct Heard {
     pub(super) pages: Vec<Vec<u8>>,
     /// Whether a member came or went, on either side.

@@ -1,4 +1,5 @@
-//! What a process does with a shard's waiting structures, and what there is to be found then.
+//! A model of a shard's waiting structures: the operations of processes, and the state that must be
+//! found after them.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ pub(super) struct Model<R> {
     listed: Vec<(Watched, Listed)>,
     /// Wakers that were used.
     used: BTreeSet<u32>,
-    /// What is relayed, of those that stand for something.
+    /// Numbers of the holders that stand for something, and whether each is relayed.
     holders: Vec<(u32, bool)>,
     tokens: u64,
 }
