@@ -45,7 +45,7 @@ pub(crate) enum Number {
 struct Borrower {
     /// The numbers that the child has changed.
     numbers: Vec<(c_int, Number)>,
-    /// What the child has made for the program that it becomes; the parent drops it.
+    /// The values that the child has made for the program that it becomes; the parent drops them.
     left: Vec<Box<dyn Any>>,
     /// How this thread was before the child borrowed its memory.
     inside: u32,
@@ -84,7 +84,7 @@ fn with_last<T>(with: impl FnOnce(&mut Borrower) -> T) -> Option<T> {
     })
 }
 
-/// What a child has made of a number; `None` if it is what the table says.
+/// The child's change of a number; `None` if the number is as the table says.
 #[cold]
 pub(crate) fn number(number: c_int) -> Option<Number> {
     with_last(|borrower| {

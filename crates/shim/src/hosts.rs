@@ -22,8 +22,8 @@ const RESOLVER: &CStr = c"/etc/resolv.conf";
 /// Whether the program has read how names are resolved.
 static RESOLVES: AtomicBool = AtomicBool::new(false);
 
-/// What the program is to read in place of a file that it has opened for reading; `None` if that is
-/// the file itself.
+/// Returns a descriptor to read in place of a file that the program has opened for reading; `None`
+/// if that is the file itself.
 #[inline]
 pub(crate) fn instead_of(path: &CStr) -> Option<OwnedFd> {
     match path.to_bytes().starts_with(b"/etc/") && start::is_wanted() && !is_inside() {

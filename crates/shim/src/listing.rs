@@ -43,8 +43,8 @@ impl List {
     ];
 }
 
-/// What the program is to read in place of a file that it has opened for reading; `None` if that is
-/// the file itself.
+/// Returns a descriptor to read in place of a file that the program has opened for reading; `None`
+/// if that is the file itself.
 #[inline]
 pub(crate) fn instead_of(number: c_int, path: &CStr) -> Option<OwnedFd> {
     let path = path.to_bytes();

@@ -408,7 +408,7 @@ pub(crate) fn lowest() -> i32 {
 
 /// A copy of a descriptor, with the library's own.
 pub(crate) fn copy(number: c_int) -> Option<OwnedFd> {
-    /// What it was when it was last asked for. The limit may have been lowered since.
+    /// The lowest number when it was last computed. The limit may have been lowered since.
     static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
     let at = |lowest| rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), lowest).ok();
     at(LOWEST.load(Relaxed)).or_else(|| {

@@ -338,7 +338,7 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
     act(&own)
 }
 
-/// What a call has found.
+/// The result of a call.
 pub(crate) struct Told {
     /// Number of descriptors that are ready.
     pub(crate) number: c_int,
