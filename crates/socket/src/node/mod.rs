@@ -60,7 +60,7 @@ pub struct Node {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a node's stacks hold at one moment.
+/// The contents of a node's stacks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackInfo {
     /// Connections in context memory, half-open and closing ones included.
@@ -255,7 +255,7 @@ impl Node {
         })
     }
 
-    /// What the stacks hold now.
+    /// Returns the present contents of the stacks.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What all handles of a node and all its sockets share: the way to its shards, and how they make
-//! and unmake something in them.
+//! State that all handles of a node and all its sockets share. It has the way to the node's shards,
+//! and makes and unmakes what is in them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,14 +22,14 @@ use crate::error::{from_holder, gone, parents};
 /// it goes on.
 const CLOSING: Duration = Duration::from_millis(200);
 
-/// What all handles of a node share.
+/// State that all handles of a node share.
 pub(crate) struct Shared {
     pub(super) place: Place,
     /// The spin budget of calls that concern no socket.
     pub(super) spin: SpinBudget,
 }
 
-/// What a descriptor stands for, and its holder.
+/// A descriptor's holder, and the end or sockets that it stands for.
 pub(crate) enum Identified {
     Direct(Holder, DirectEnd),
     /// Something in shards, with its id in each.
@@ -287,7 +287,8 @@ impl Shared {
         }
     }
 
-    /// What a descriptor stands for: an end of a direct connection, or something in shards.
+    /// Finds the end of a direct connection, or the sockets in shards, that a descriptor stands
+    /// for.
     pub(crate) fn identify_direct(&self, descriptor: OwnedFd) -> io::Result<Identified> {
         self.contain(|| {
             let shards = self.shards()?;

@@ -1,4 +1,4 @@
-//! What a poll is asked for, and what it tells.
+//! Interests that a poll is asked for, and the events that it reports.
 
 use std::num::NonZero;
 

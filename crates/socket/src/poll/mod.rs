@@ -70,7 +70,7 @@ pub enum Waited {
     TimedOut,
 }
 
-/// What a look has found.
+/// The result of a look at a poll's sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Sockets,

@@ -1,4 +1,4 @@
-//! What a poll watches: which sockets, for what, and under which token.
+//! The sources that a poll watches: which sockets, for which events, and under which token.
 
 use std::fmt;
 use std::io;

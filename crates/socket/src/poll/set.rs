@@ -30,9 +30,9 @@ pub(super) struct Set {
     /// The group of the last source in several shards that was registered.
     pub(super) group: AtomicU16,
     pub(super) audience: Audience,
-    /// What is watched without the lease, if the node has direct connections.
+    /// The sources that are watched without the lease, if the node has direct connections.
     pub(super) direct: Option<DirectSet>,
-    /// What is watched in shards, if the node has direct connections.
+    /// The sources that are watched in shards, if the node has direct connections.
     leased: Mutex<Vec<Leased>>,
     /// The process that made it. A forked child has a copy, and has no use for it.
     pub(super) process: u16,

@@ -1,8 +1,8 @@
 //! How a poll waits.
 //!
-//! What is watched in shards is waited for with their leases, and the thread drives them. What
-//! is watched without is waited for on the poll's own waiter. A poll that watches both waits with
-//! the leases, and its waiter's bell ends the sleep like a descriptor of the kernel's.
+//! A thread that waits for sources in shards takes their leases, and drives the shards. It waits
+//! for other sources on the poll's own waiter. A poll that watches both kinds waits with the
+//! leases, and its waiter's bell ends the sleep like a descriptor of the kernel's.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -13,7 +13,7 @@ use super::direct::DirectConnection;
 use crate::error::{from_holder, from_socket};
 use crate::node::Shared;
 
-/// What the handles of one stream share.
+/// The connection that the handles of one stream share.
 pub(crate) enum Connected {
     /// Over TCP, in a shard of the node.
     Tcp(Connection),
@@ -30,7 +30,7 @@ impl Connected {
         }
     }
 
-    /// What all processes that have the connection share of it.
+    /// The state that all processes with the connection share.
     #[inline]
     pub(super) fn description(&self) -> &Description {
         match self {

@@ -1,5 +1,4 @@
-//! What the handles of one stream share: the connection, how its calls wait,
-//! and its end.
+//! The state that the handles of one stream share: the connection, how its calls wait, and its end.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -116,7 +116,7 @@ impl TcpStream {
         self.set_option(SocketOption::Linger(linger))
     }
 
-    /// What dropping the stream does.
+    /// Returns the setting that decides what dropping the stream does.
     ///
     /// # Errors
     ///
@@ -387,7 +387,7 @@ impl TcpStream {
         }
     }
 
-    /// What the stream is ready for, as far as what has arrived was looked at.
+    /// Returns the stream's readiness, as far as what has arrived was looked at.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What a poll watches without the lease: direct connections, listeners that peers connect to
-//! directly, and wakers.
+//! The sources that a poll watches without the lease: direct connections, listeners that peers
+//! connect to directly, and wakers.
 //!
 //! A peer that has something sets a bit for its connection, and rings the poll's waiter if a
 //! thread sleeps there. A source that was found not ready is armed at its peer. A source that
@@ -41,7 +41,7 @@ pub(super) struct DirectSet {
     epoch: AtomicU64,
 }
 
-/// What is registered, and what is to be looked at.
+/// The registered sources, and those that are to be looked at.
 #[derive(Default)]
 struct State {
     sources: HashMap<u64, Source>,
@@ -255,7 +255,7 @@ impl DirectSet {
         self.lock().all_banks()
     }
 
-    /// What a thread that waits with the poll waits for.
+    /// The target of a thread that waits with the poll.
     pub(super) fn target<'a>(&'a self, direct: &'a Direct, banks: &'a [Arc<Bank>]) -> ForBits<'a> {
         ForBits {
             set: self,

@@ -13,7 +13,7 @@ use crate::poll::Token;
 use crate::poll::set::Set;
 use crate::stream::{Connected, direct};
 
-/// What is watched.
+/// A source that is watched without the lease.
 pub(in crate::poll) enum DirectWatched {
     Stream(Weak<Connected>),
     Listener {
@@ -47,7 +47,7 @@ pub(super) struct Source {
     pub(super) is_queued: bool,
 }
 
-/// What a look has found.
+/// The result of a look at a source.
 pub(super) enum SourceLook {
     Nothing,
     Ready(Readiness),

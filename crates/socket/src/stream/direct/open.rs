@@ -18,7 +18,7 @@ use crate::node::Shared;
 /// length of its receive buffer. The kernel's loopback takes about as many.
 const WINDOW: u64 = 4 << 20;
 
-/// What the peer may send, by the settings of the end.
+/// The number of bytes that the peer may send, by the settings of the end.
 pub(super) fn window(settings: &Settings) -> u64 {
     match settings.buffer_lock() {
         [_, true] => u64::from(settings.receive_buffer()),
@@ -162,7 +162,7 @@ impl DirectConnection {
         })
     }
 
-    /// What the program's processes share of the connection.
+    /// The state that the program's processes share of the connection.
     pub(crate) fn description(&self) -> &Description {
         &self.description
     }

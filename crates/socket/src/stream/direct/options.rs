@@ -150,7 +150,7 @@ impl DirectConnection {
         })
     }
 
-    /// What the connection is ready for.
+    /// Returns the connection's readiness.
     pub(crate) fn readiness(&self) -> io::Result<Readiness> {
         self.node.contain(|| {
             let call = self.enter()?;

@@ -1,4 +1,4 @@
-//! What a direct connection is ready for, as `poll(2)` would tell, and how calls wait for that.
+//! The readiness of a direct connection, as `poll(2)` would tell it, and how calls wait for it.
 
 use toehold_node::direct::WaitTarget;
 use toehold_shm::direct::{ArmError, Look, Noted, StreamState, ThreadNumber, WaiterNumber, Wish};
@@ -6,7 +6,7 @@ use toehold_stack::Readiness;
 
 use super::{DirectCall, DirectConnection};
 
-/// What a look at a connection has found, of its peer and of its own node.
+/// The state of a connection, of its peer and of its own node, at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Present {
     /// Bytes that the next call can receive, up to the urgent byte.
