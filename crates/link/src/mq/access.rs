@@ -18,7 +18,7 @@ pub enum Reach {
     Everyone,
 }
 
-/// What a socket of a fabric's directory gets from the directory.
+/// The users and owner that a socket of a fabric's directory gets from the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketAccess {
     /// The users that can connect.
@@ -30,11 +30,11 @@ pub struct SocketAccess {
 }
 
 impl SocketAccess {
-    /// What the sockets in a directory get.
+    /// Reads the access of the sockets in a directory.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn of(directory: BorrowedFd<'_>) -> Result<SocketAccess, Errno> {
         let stat = rustix::fs::fstat(directory)?;
         let mode = Mode::from_raw_mode(stat.st_mode);

@@ -1,4 +1,4 @@
-//! What the process that connects nodes tells those that exchange frames.
+//! Changes of a node's peers, from the process that connects nodes to those that exchange frames.
 
 use std::os::fd::OwnedFd;
 
@@ -54,18 +54,18 @@ pub struct Joined {
     pub ring_capacity: u64,
     /// Whether it leads to others that are no members.
     pub gateway: Gateway,
-    /// What makes its memory this process's.
+    /// The descriptors by which a process maps the peer's memory.
     pub descriptors: PeerDescriptors,
 }
 
-/// What a process of the node needs to exchange frames with a peer.
+/// Descriptors that a process of the node needs to exchange frames with a peer.
 #[derive(Debug)]
 pub struct PeerDescriptors {
     /// The section that this node writes.
     pub own_section: OwnedFd,
     /// The section that the peer writes.
     pub peer_section: OwnedFd,
-    /// What rings the peer's bell.
+    /// The descriptor that rings the peer's bell.
     pub doorbell: OwnedFd,
     /// The arena of what this node sends to the peer, if it may read it in place.
     pub own_payload: Option<OwnedFd>,
@@ -131,6 +131,6 @@ pub struct Departed {
     pub slot: u16,
     /// Which occupant of the slot it was.
     pub generation: u16,
-    /// What it did, if it broke the rules.
+    /// The peer's offence, if it broke the rules.
     pub offence: Option<Loss>,
 }

@@ -102,7 +102,7 @@ pub(super) fn send(
     net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SEND).map(drop)
 }
 
-/// What came over a connection during the handshake.
+/// A packet that came over a connection during the handshake.
 #[derive(Debug)]
 pub(super) enum Packet {
     /// Nothing yet.

@@ -1,5 +1,5 @@
-//! What a sleeping node waits for: one epoll set that holds the listening
-//! socket, every control connection, and a timer for what is due later.
+//! The events that a sleeping node waits for. One epoll set holds the listening socket, every
+//! control connection, and a timer for what is due later.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

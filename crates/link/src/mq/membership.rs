@@ -225,8 +225,8 @@ impl Membership {
         self.belfry.bell().map_err(JoinError::Bell)
     }
 
-    /// What another process of the node needs to exchange frames with a peer; `None`
-    /// if the peer has left.
+    /// The descriptors that another process of the node needs to exchange frames with a peer;
+    /// `None` if the peer has left.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl Membership {
         self.members.connected().count()
     }
 
-    /// What was done so far.
+    /// Counters of the membership so far.
     pub fn statistics(&self) -> MembershipStatistics {
         self.statistics
     }

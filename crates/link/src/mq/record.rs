@@ -79,7 +79,7 @@ pub(super) const MAX_RECORD: usize = HEADER_LEN + MAX_FRAME;
 /// Private memory for the beginning of a record.
 pub(super) type Private = [u8; HEADER_LEN + WHOLE];
 
-/// What is wrong with a record. No Toehold node writes such a record.
+/// The reason why a record is bad. No Toehold node writes such a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum BadRecord {

@@ -1,4 +1,4 @@
-//! What a node and its peers have done and dropped, and why.
+//! Counters of what a node and its peers have done and dropped, and why.
 
 use std::net::IpAddr;
 
@@ -83,7 +83,7 @@ pub struct PeerStatistics {
 pub struct Conflict {
     /// The member through which the claim came.
     pub name: NodeName,
-    /// What it claims.
+    /// The claimed address.
     pub address: IpAddr,
     /// The hardware address of the member that has it, and its name, if it is still there.
     pub owner: ([u8; 6], Option<NodeName>),
@@ -91,7 +91,7 @@ pub struct Conflict {
     pub count: u64,
 }
 
-/// What a mesh knows about another node.
+/// A mesh's knowledge of another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerInfo {
     /// The node's name.
@@ -113,7 +113,7 @@ pub enum PeerState {
         incarnation: u64,
         /// Whether it runs as the same user.
         same_user: bool,
-        /// What was exchanged.
+        /// Counters of the frames that were exchanged.
         statistics: PeerStatistics,
     },
     /// A handshake is under way.

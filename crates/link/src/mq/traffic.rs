@@ -66,7 +66,8 @@ impl Port {
         }
     }
 
-    /// What one shard has no room for is dropped, and told if it was the only one.
+    /// Sends a frame to each of the shards, some of which may have no room for it. Returns an error
+    /// only if no shard takes it.
     #[cold]
     fn transmit_to_shards(
         &mut self,

@@ -1,5 +1,5 @@
-//! What peers say to one another about direct connections: one fixed layout for all kinds, sent
-//! as one packet over the connection of their handshake.
+//! Messages of peers about direct connections: one fixed layout for all kinds, sent as one packet
+//! over the connection of their handshake.
 //!
 //! Only two nodes that have both said in the handshake that they have direct connections send
 //! these messages. An older node sends none and receives none.

@@ -74,7 +74,7 @@ pub struct DirectPeer {
     pub same_user: bool,
 }
 
-/// What has become of direct connections with a peer. Slot and generation name the peer, see
+/// A change of direct connections with a peer. Slot and generation name the peer, see
 /// [`Joined`](super::Joined).
 #[derive(Debug)]
 pub enum DirectChange {

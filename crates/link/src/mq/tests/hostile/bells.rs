@@ -25,7 +25,7 @@ fn peer_without_reads_fills_its_own_ring_only() {
     assert_eq!(send(&mut nodes[0], 9, b"?"), Err(TransmitError::Unreachable));
 }
 
-/// What a node gave a liar to ring it.
+/// The descriptor that a node gave a liar to ring it.
 fn doorbell_of_node(liar: &Liar) -> OwnedFd {
     let mut buffer = [0; MESSAGE_LEN];
     let Packet::Message(_, descriptors) = control::receive(liar.socket.as_fd(), &mut buffer) else {
