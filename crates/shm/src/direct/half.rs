@@ -156,8 +156,8 @@ impl Half {
         self.mapped.record_line(number).write(record);
     }
 
-    /// What this side says of a number's connection of that generation; `None` if it stands for
-    /// another one.
+    /// This side's record of a number's connection of that generation; `None` if the record is of
+    /// another generation.
     ///
     /// # Panics
     ///
@@ -209,8 +209,8 @@ impl PeerHalf {
         self.mapped.bytes(number).map(drop)
     }
 
-    /// What the peer says of a number's connection of that generation; `None` if it stands for
-    /// another one, or what is there is no record. Addresses may be any: the caller checks them.
+    /// The peer's record of a number's connection of that generation; `None` if the record is of
+    /// another generation, or malformed. Addresses may be any: the caller checks them.
     ///
     /// # Panics
     ///

@@ -28,9 +28,9 @@ pub struct Bank {
     pub number: u32,
     /// The side of this node.
     pub side: Side,
-    /// What this side writes.
+    /// The half that this side writes.
     pub half: Half,
-    /// What the other side writes.
+    /// The half that the peer writes.
     pub peer: PeerHalf,
     /// Locks of this side.
     pub ends: Ends,
@@ -51,10 +51,10 @@ pub struct Bank {
     pub ring_descriptor: Box<dyn Fn(WaiterNumber) + Send + Sync>,
 }
 
-/// What an end is to begin with.
+/// The record and the window with which an end begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beginning {
-    /// What the end says of its connection.
+    /// The end's record of its connection.
     pub record: Record,
     /// Bytes that the peer may write beyond those read: SO_RCVBUF and SO_SNDBUF, 4 MiB at most.
     pub window: u64,

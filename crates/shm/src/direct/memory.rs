@@ -153,7 +153,7 @@ impl Memory {
         Ok(opened.map_err(RegionError::Reopen)?)
     }
 
-    /// What a random number tells this memory from any other by.
+    /// The random number that tells this memory from any other.
     pub(super) fn incarnation(&self) -> u64 {
         self.header().incarnation.load(Relaxed)
     }

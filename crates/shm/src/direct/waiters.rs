@@ -19,7 +19,7 @@ use super::signals::Signals;
 use super::waiter;
 use crate::futex::AtomicU32;
 
-/// What a waiter is.
+/// The kind of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WaiterKind {
     /// A thread in a call on one connection: it looks there, and needs no ready bits.

@@ -1,4 +1,4 @@
-//! What a node notes of an end of its own: no peer sees any of it.
+//! Notes of a node about an end of its own: no peer sees any of them.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

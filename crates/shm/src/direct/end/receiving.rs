@@ -24,7 +24,7 @@ pub enum ReceiveError {
     Reentered(#[from] Reentered),
 }
 
-/// What becomes of the bytes that are received.
+/// The fate of the bytes that are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Take {
     /// The bytes are removed from the stream.

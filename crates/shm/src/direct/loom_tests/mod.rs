@@ -21,7 +21,7 @@ use crate::futex::{AtomicU64, Futex};
 
 const GENERATION: u32 = 5;
 
-/// What one waiter of an end sleeps on, and its bits.
+/// The words on which one waiter of an end sleeps, and its bits.
 struct Waiter {
     sleep: AtomicU64,
     told: AtomicU64,

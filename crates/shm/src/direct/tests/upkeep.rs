@@ -1,4 +1,4 @@
-//! What the engine does at ends that programs have.
+//! Upkeep by the engine of ends that programs have.
 
 use super::*;
 
