@@ -59,7 +59,7 @@ impl Transmitter for Outbox {
     }
 }
 
-/// What a guest is doing.
+/// The state of a guest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Guest {
     /// In a call, and not asleep in it.

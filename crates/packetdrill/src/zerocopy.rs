@@ -48,7 +48,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// What an accepted socket takes over from its listener.
+    /// The settings that an accepted socket takes over from its listener.
     pub(crate) fn inherited(&self) -> Self {
         Self {
             wanted: self.wanted,
