@@ -218,7 +218,7 @@ impl AttachedNode {
         Ok(&self.part.publish(part).shards)
     }
 
-    /// Takes over what the parent has of the node, if it is whole.
+    /// Takes over the parent's part of the node, if it is whole.
     fn take_over(&self) -> Option<Part> {
         let parents = self.part.inherited()?;
         if let Some(attachment) = &parents.shards.get(0).attachment {
@@ -306,7 +306,7 @@ impl AttachedNode {
     }
 }
 
-/// Attaches to what the node is at present.
+/// Attaches to the node in its present life.
 fn open(mut connection: Connection, process: Process) -> Result<(Part, Door), AttachError> {
     let Attached { attachment, door } = connection.attach()?;
     let description: Description =

@@ -228,7 +228,7 @@ impl NodeConfig {
         self
     }
 
-    /// Whether what it does is counted; not by default.
+    /// Sets whether the work of the strategy of [`demux`](Self::demux) is counted; not by default.
     #[must_use]
     pub fn demux_counters(mut self, on: bool) -> Self {
         self.demux_counters = on;

@@ -170,7 +170,7 @@ impl Descriptions {
         touched.filter_map(|number| Some((number, self.direct_end(number)?)))
     }
 
-    /// Begins the description of what the holder of that number stands for now.
+    /// Begins the description of the socket that the holder of that number stands for now.
     pub(crate) fn begin(&self, number: u32) {
         let first = number as usize * WORDS;
         let word = |at| self.words.get(first + at);
@@ -336,7 +336,7 @@ impl Description {
         self.word(at::BACKLOG).load(Relaxed) as i32
     }
 
-    /// Notes what `listen` was told.
+    /// Notes the backlog that `listen` was given.
     pub fn set_backlog(&self, backlog: i32) {
         self.word(at::BACKLOG).store(backlog as u64, Relaxed);
     }

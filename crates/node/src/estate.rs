@@ -56,7 +56,7 @@ pub(crate) struct Ground {
 }
 
 impl Estate {
-    /// Makes an estate of what the engine has said and given.
+    /// Makes an estate of the engine's description and descriptors.
     pub(crate) fn new(description: Description, descriptors: Vec<OwnedFd>) -> Result<Estate, AttachError> {
         let Description {
             shards,

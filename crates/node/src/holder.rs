@@ -45,7 +45,7 @@ struct Held {
     /// The program has set something of the descriptor, such as an owner, so it is not used again
     /// for another socket.
     is_marked: AtomicBool,
-    /// Whether the engine has taken a port from the kernel for what it stands for.
+    /// Whether the engine has taken a port from the kernel for the holder's socket.
     has_port: bool,
     /// How often the names of all descriptors had been looked at when it began to stand for something.
     looks: AtomicU64,
@@ -164,7 +164,7 @@ impl Holder {
         }
     }
 
-    /// The descriptor, for good: what it stands for stays open.
+    /// The descriptor, for good: its connection or listener stays open.
     ///
     /// # Errors
     ///

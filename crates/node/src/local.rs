@@ -33,7 +33,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Blocks of payload memory of a shard, at least.
 const LEAST_BLOCKS: u32 = 16;
 
-/// A node of this process. Its end delivers what its programs have written and closed.
+/// A node of this process. Its end delivers the bytes that its programs have written, and their
+/// closings.
 pub struct LocalNode {
     shards: Arc<Shards>,
     drivers: Vec<(Arc<Driver>, JoinHandle<()>)>,

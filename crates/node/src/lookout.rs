@@ -47,7 +47,7 @@ impl Lookout {
     }
 }
 
-/// Makes every thread of the node that rests look at what has happened.
+/// Makes every thread of the node that rests look again.
 pub(crate) fn rouse_all(wakes: &[Wake]) {
     let (mut seated, mut polled) = (false, false);
     for wake in wakes {

@@ -159,7 +159,7 @@ impl Probe<'_> {
         frame
     }
 
-    /// Judges what a frame says of the addresses.
+    /// Judges whether a frame claims one of the addresses.
     fn judge(&self, frame: &Received<'_>) -> Option<AddressTaken> {
         let view = ethernet::Frame::new(frame.private).ok()?;
         let (address, by) = match (view.ethertype(), view.vlan()) {

@@ -96,7 +96,7 @@ pub fn enter(way_in: BorrowedFd<'_>, node: NodeName) -> Result<Connection, Contr
     }
 }
 
-/// Whether a server is at the other end of what keeps a node.
+/// Returns whether a server is at the other end of a descriptor that keeps a node.
 pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
     let mut state = [PollFd::from_borrowed_fd(way_in, PollFlags::OUT)];
     let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();

@@ -165,7 +165,7 @@ pub trait Host: Send + Sync + 'static {
         None
     }
 
-    /// Does what has come up by itself.
+    /// Handles events that came without a request.
     fn handle_events(&self) {}
 
     /// A descriptor that is readable as long as something is to be closed that no process has any
@@ -269,7 +269,7 @@ pub struct CaptureSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct Refusal {
-    /// A sentence that says what to do.
+    /// A sentence that tells the client what to do.
     pub why: String,
     /// The reason why the process that asked is not on the node, where that is what was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,7 +30,7 @@ pub enum Lifetime {
     WhileUsed,
 }
 
-/// The two ends of what keeps a node, which [`keeper_pair`] makes.
+/// The two ends of a pair that keeps a node, which [`keeper_pair`] makes.
 #[derive(Debug)]
 pub(crate) struct KeeperPair {
     /// The node's end.
@@ -39,7 +39,7 @@ pub(crate) struct KeeperPair {
     pub(crate) keeper: OwnedFd,
 }
 
-/// The node's end of what keeps it.
+/// The node's end of a pair that keeps it.
 #[derive(Debug)]
 pub(crate) struct KeeperEnd {
     pub(crate) descriptor: OwnedFd,
@@ -47,7 +47,7 @@ pub(crate) struct KeeperEnd {
     pub(crate) inode: u64,
 }
 
-/// Makes what keeps a node.
+/// Makes a pair of descriptors that keeps a node.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ impl Keepers {
         self.add(epoll, descriptor, EventFlags::IN, None, Some(inode))
     }
 
-    /// The node's end of what a user has, if it is a door.
+    /// The node's end of a user's pair, if it is a door.
     pub(super) fn door(&self, id: u64) -> Option<BorrowedFd<'_>> {
         let keeper = self.keepers.get(&id)?;
         keeper.inode.map(|_| keeper.descriptor.as_fd())

@@ -30,7 +30,7 @@ const SEALS: SealFlags = SealFlags::SHRINK
 pub(super) enum Packet {
     /// The peer closed the connection.
     HungUp,
-    /// More bytes or descriptors than any message has. What came is gone.
+    /// More bytes or descriptors than any message has. They are dropped.
     Oversized,
     /// A number of bytes, and descriptors.
     Message(usize, Vec<OwnedFd>),
@@ -136,7 +136,8 @@ pub(super) fn to_file(bytes: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// Reads such a file. What is not sealed could be a pipe that never ends.
+/// Reads a packet from a file. A descriptor without seals is refused: it could be a pipe that never
+/// ends.
 pub(super) fn from_file(file: &OwnedFd, len: u64) -> Result<Vec<u8>, Errno> {
     if len > MAX_FILE || !fcntl_get_seals(file)?.contains(SEALS) {
         return Err(Errno::INVAL);

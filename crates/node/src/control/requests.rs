@@ -15,7 +15,7 @@ use super::status::{NodeStatus, SocketStatus};
 use crate::why::Reason;
 
 impl Server {
-    /// Does what a client asks for, with the descriptors that came along.
+    /// Carries out a client's request, with the descriptors that came along.
     pub(super) fn carry_out(
         &mut self,
         id: u64,

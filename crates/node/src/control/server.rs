@@ -26,7 +26,7 @@ use crate::fabric::{Access, Fabric, NodeRecord, Place, Right, Rights, name_of_us
 use crate::seen::{number_of, process_of};
 use crate::why::{Reason, Records, Report};
 
-/// Events taken in one go; what is left is found next time.
+/// Events taken in one go; others are found the next time.
 const MAX_EVENTS: usize = 64;
 
 /// Requests of one client that are answered before others have their turn.
@@ -403,7 +403,7 @@ impl Server {
         )
     }
 
-    /// Refuses what a client has no right to.
+    /// Refuses a request for which the client lacks the right.
     fn check_right(&self, id: u64, right: Right) -> Result<(), Refusal> {
         let session = self.sessions.get(&id);
         let (rights, uid) = session.map_or((Rights::default(), 0), |session| (session.rights, session.uid));

@@ -104,7 +104,7 @@ impl Session {
         self.flush()
     }
 
-    /// Sends what waits.
+    /// Sends the answers that wait.
     ///
     /// # Errors
     ///

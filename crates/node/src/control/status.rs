@@ -1,4 +1,4 @@
-//! A node's status as data: what `toehold ps`, `sockets` and `stat` show.
+//! A node's status as data, for `toehold ps`, `sockets` and `stat`.
 
 use std::fmt::{self, Display};
 use std::net::SocketAddr;

@@ -170,7 +170,7 @@ impl Direct {
         free_if_over(thread, bank, connection, &self.ports, self.is_there(bank))
     }
 
-    /// Frees what is over of the ends that this process has closed.
+    /// Frees the ends that this process has closed and that are over.
     pub(super) fn reap(&self, thread: ThreadNumber, looks: usize) {
         let is_there = |bank: &Bank| self.is_there(bank);
         self.closing.reap(thread, &self.ports, looks, is_there);

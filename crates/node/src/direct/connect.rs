@@ -91,7 +91,7 @@ impl Opened {
         (Arc::clone(&self.bank), self.connection)
     }
 
-    /// Writes into the journal what is done with the end now.
+    /// Writes the end's present step into the journal.
     pub(super) fn go_on(&mut self, step: Step) {
         if let Some((thread, former)) = self.begun.take() {
             let journal = self.bank.journal();

@@ -203,7 +203,7 @@ impl Direct {
         self.banks.own().waiters.directory()
     }
 
-    /// The journal of what this node's threads are doing.
+    /// The journal of the steps of this node's threads.
     #[inline]
     pub fn journal(&self) -> &Journal {
         self.banks.own().waiters.journal()

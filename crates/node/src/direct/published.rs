@@ -96,7 +96,7 @@ impl Published {
         }
     }
 
-    /// Lets calls without the lease see what a listener is for peers.
+    /// Publishes a listener's id for peers to calls without the lease.
     fn note(&self, source: Event, listener: Option<ListenerId>) {
         if let Event::Listener(id) = source {
             self.words.set(id, listener);

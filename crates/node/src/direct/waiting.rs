@@ -31,8 +31,7 @@ pub trait WaitTarget {
     /// takes no lock.
     fn is_ready(&self) -> bool;
 
-    /// Has the waiter told of what comes from now on. Returns whether there is something
-    /// already.
+    /// Has the waiter woken by changes from now on. Returns whether there is something already.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ const OWN_NETWORK: &str = "--own-network";
 /// The argument of an engine process that says which keeper the standard input is the node's end of.
 const KEPT: &str = "--kept";
 
-/// Bytes of what it says, at most.
+/// Most bytes of the engine process's report.
 const MAX_REPORT: usize = 64 << 10;
 
 /// An engine process to be started.

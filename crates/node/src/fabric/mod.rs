@@ -309,7 +309,7 @@ impl Fabric {
         searches != Err(Errno::ACCESS)
     }
 
-    /// Removes what killed nodes have left behind.
+    /// Removes the files that killed nodes have left behind.
     ///
     /// # Errors
     ///

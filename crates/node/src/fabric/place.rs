@@ -90,7 +90,7 @@ pub enum TakeError {
         .0.ipv4, .0.ipv6
     )]
     OtherNetworks(Networks),
-    /// A file of the fabric is not what it should be.
+    /// A file of the fabric is damaged.
     #[error("{0} in the fabric's directory is damaged; remove it")]
     Damaged(&'static str),
     /// The node's files cannot be made.
@@ -300,7 +300,7 @@ impl Place {
         self.listener.as_fd()
     }
 
-    /// Writes another small file of the node, in place of what it had before.
+    /// Writes another small file of the node, in place of an earlier one.
     pub(crate) fn write(&self, suffix: &str, value: &impl serde::Serialize) -> Result<OwnFile, TakeError> {
         let _lock = self.fabric.lock()?;
         let name = file(&self.record.name, suffix);

@@ -61,7 +61,7 @@ pub enum KernelError {
     Descriptors(#[from] std::io::Error),
 }
 
-/// A node's device. Dropping it removes what was made.
+/// A node's device. Dropping it removes everything that was made for it.
 #[derive(Debug)]
 pub(crate) struct Device {
     /// A descriptor of each queue, kept for processes that attach.
@@ -236,13 +236,13 @@ impl Device {
 }
 
 impl Made {
-    /// Writes down what there is, for the process that cleans up if this one cannot.
+    /// Writes down the leftovers, for the process that cleans up if this one cannot.
     fn note(&mut self, place: &Place) -> Result<(), TakeError> {
         self.file = Some(place.write(SUFFIX, &self.leftovers)?);
         Ok(())
     }
 
-    /// Removes what there is. What cannot be removed stays written down.
+    /// Removes the leftovers. The file stays if any of them cannot be removed.
     fn clean(&self) {
         if self.leftovers.remove()
             && let Some(file) = &self.file
@@ -258,7 +258,7 @@ impl Drop for Made {
     }
 }
 
-/// A hint at what still works, where a privilege is missing.
+/// A hint at the functions that still work, where a privilege is missing.
 fn hint(error: &TapError) -> &'static str {
     match error {
         TapError::NoDriver | TapError::NoAccess | TapError::NotPermitted(_) => {

@@ -76,7 +76,7 @@ impl Inlet {
         }
     }
 
-    /// Carries what there is, one burst at most.
+    /// Carries the frames that wait, one burst at most.
     fn carry(&mut self) -> Result<(), Gone> {
         let Self { tap, carrier, .. } = self;
         for _ in 0..BURST {

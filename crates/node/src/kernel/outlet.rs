@@ -44,7 +44,7 @@ impl Outlet {
         })
     }
 
-    /// The queue of a frame; what belongs to no flow takes the first one.
+    /// The queue of a frame. A frame that belongs to no flow takes the first one.
     fn queue_of(&mut self, frame: &[u8]) -> Option<&mut Tap> {
         let queue = match self.steering.count {
             0 | 1 => 0,

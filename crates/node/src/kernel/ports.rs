@@ -70,7 +70,7 @@ impl Ports {
         }
     }
 
-    /// Gives back what the holder's listener had, which is closed.
+    /// Gives back the port of the holder's listener, which is closed.
     pub(crate) fn release(&self, holder: u32) {
         self.lock().release(holder);
     }

@@ -40,7 +40,7 @@ impl Interest {
         Interest(0)
     }
 
-    /// Interest in what this or the other one is about.
+    /// Interest in the events of either.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub const fn add(self, other: Interest) -> Interest {

@@ -233,7 +233,7 @@ impl Interests {
         self.entries.remove(index);
     }
 
-    /// Removes what a thread waits for that will not do so itself.
+    /// Removes the interests of a thread that will not do so itself.
     pub(crate) fn remove_threads(&mut self, slot: u32) {
         let entries = self.entries.iter_live();
         let own = entries.filter(|(_, entry)| entry.is(Kind::Thread) && entry.owner == slot);

@@ -262,13 +262,13 @@ impl Shard {
         self.link.is_quiet()
     }
 
-    /// Fills `watch` with what to look at, without the lease, for the next frame.
+    /// Fills `watch` with the words to look at, without the lease, for the next frame.
     #[inline]
     pub(crate) fn watch(&self, watch: &mut Watch) -> bool {
         self.link.watch(watch)
     }
 
-    /// Does what came of the frames or of a program's call: sends, and wakes.
+    /// Responds to received frames, or to a program's call: sends, and wakes threads.
     #[inline]
     pub fn respond(&mut self) {
         if self.stack.has_output() {
@@ -277,7 +277,7 @@ impl Shard {
         self.dispatch();
     }
 
-    /// Whether a peer may wait for what was put off.
+    /// Whether a peer may wait for an acknowledgement that was put off.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.stack.owes_acknowledgements()
@@ -297,7 +297,7 @@ impl Shard {
         self.link.flush();
     }
 
-    /// Tells those concerned what has changed.
+    /// Tells the threads and polls concerned of changes.
     #[inline]
     pub(crate) fn dispatch(&mut self) {
         while let Some((event, change)) = self.stack.next_change() {
@@ -518,7 +518,7 @@ impl Shard {
         }
     }
 
-    /// Closes what holders stood for that no process has any more.
+    /// Closes the connections and listeners of holders that no process has any more.
     pub(crate) fn forget_holders(&mut self, holders: &[u32]) {
         self.tick();
         for &holder in holders {

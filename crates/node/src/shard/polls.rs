@@ -231,7 +231,7 @@ impl Polls {
         self.polls.get(poll).is_some_and(|poll| poll.watchers != 0)
     }
 
-    /// Changes what a registration is watched for.
+    /// Changes the events for which a registration is watched.
     pub(crate) fn change(interests: &mut Interests, entry: u32, token: u64, interest: Interest) {
         if let Some(entry) = interests.get_mut(entry) {
             entry.token = token;

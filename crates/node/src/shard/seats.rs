@@ -34,7 +34,7 @@ struct State {
     armed: u32,
     /// The mode of the engine's driver, a [`Mode`].
     mode: u32,
-    /// Counts what the driver does from time to time.
+    /// Counts the driver's periodic work.
     beat: u32,
     reserved: u32,
 }

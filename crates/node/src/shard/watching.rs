@@ -1,4 +1,4 @@
-//! Watching by polls in a shard, and telling threads of what has changed.
+//! Watching by polls in a shard, and telling threads of changes.
 
 use toehold_shm::Steps;
 use toehold_stack::{Change, Event};
@@ -66,7 +66,7 @@ impl Shard {
         woken
     }
 
-    /// Makes threads that wait for a poll look again what it is about.
+    /// Makes threads that wait for a poll look again at its sources.
     pub fn rouse_poll(&mut self, poll: u32) {
         self.waiting.wake(Key::of_poll(poll), self.wakes.all());
     }
@@ -176,7 +176,7 @@ impl Shard {
         polls.insert(interests, entry)
     }
 
-    /// Calls `tell` with what is ready of a poll's sources, `room` times at most.
+    /// Calls `tell` with each of a poll's sources that are ready, `room` times at most.
     pub fn collect(&mut self, poll: u32, room: usize, tell: &mut dyn FnMut(Told)) {
         let Self { waiting, stack, .. } = self;
         let Waiting { interests, polls, .. } = waiting;

@@ -185,7 +185,7 @@ pub(super) enum Joined {
 }
 
 impl Joined {
-    /// Makes what the configuration says, in a place that was taken for it.
+    /// Makes the uplink of the configuration, in a place that was taken for it.
     pub(super) fn make(
         config: &UplinkConfig,
         place: &Place,

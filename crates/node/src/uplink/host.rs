@@ -38,7 +38,7 @@ pub struct UplinkHost {
 }
 
 impl UplinkHost {
-    /// Makes a host that forwards what `config` says, for
+    /// Makes a host that forwards between the ends of `config`, for
     /// [`Engine::start`](crate::engine::Engine::start).
     ///
     /// # Errors

@@ -60,12 +60,12 @@ impl<'f> Beside<'f> {
         Beside::new(self.descriptor, self.events)
     }
 
-    /// Takes over what another look at the descriptor has found.
+    /// Takes over the result of another look at the descriptor.
     pub fn take_over(&self, other: &Beside<'_>) {
         self.found.set(other.found.get());
     }
 
-    /// Forgets what was found.
+    /// Forgets the results of the last look.
     pub fn forget(beside: &[Beside<'_>]) {
         beside.iter().for_each(|one| one.found.set(PollFlags::empty()));
     }

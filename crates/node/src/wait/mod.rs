@@ -475,7 +475,7 @@ impl ShardHandle {
         })
     }
 
-    /// Ends a call that did not wait: tells the threads concerned what it changed.
+    /// Ends a call that did not wait: tells the threads concerned of its changes.
     #[inline]
     pub fn settle(&self, shard: &mut Guard<'_>) {
         if shard.stack.has_output() {

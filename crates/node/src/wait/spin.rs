@@ -97,7 +97,7 @@ impl SpinBudget {
         self.crowd.look(until, false, seen, || false);
     }
 
-    /// Notes that what was waited for came while spinning.
+    /// Notes that the awaited event came while spinning.
     #[inline]
     pub fn helped(&self) {
         if self.ns.load(Relaxed) != LONGEST_NS {
@@ -105,7 +105,7 @@ impl SpinBudget {
         }
     }
 
-    /// Notes that what was spun for did not come: spins less the next time.
+    /// Notes that the awaited event did not come while spinning: spins less the next time.
     pub fn in_vain(&self) {
         self.ns.store(self.ns.load(Relaxed) / 2, Relaxed);
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Reason;
 
-/// Records of one node, at most. What comes later is counted.
+/// Most records of one node. Later ones are only counted.
 const MAX_RECORDS: usize = 64;
 
 /// Bytes of a program's name, at most; more is cut.
@@ -48,7 +48,7 @@ impl Report {
     }
 }
 
-/// The text without what could be more than text on a terminal, and not too long.
+/// The text without characters that could be more than text on a terminal, and not too long.
 fn printable(text: &str) -> String {
     let mut len = 0;
     text.chars()

@@ -106,7 +106,7 @@ impl Connections {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what a dead process had, soon.
+    /// Has the connections and listeners of a dead process closed soon.
     pub(super) fn bury(&self, process: u16) {
         self.dead().insert(process);
         self.bell().ring();
@@ -116,7 +116,7 @@ impl Connections {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what no process holds any more, soon.
+    /// Has the connections and listeners closed soon that no process holds any more.
     pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.holders().gone.extend(holders);
         self.bell().ring();
@@ -162,7 +162,7 @@ impl Connections {
             .collect()
     }
 
-    /// Does what comes up, until stopped or the shard is gone.
+    /// Handles events until stopped, or until the shard is gone.
     pub(super) fn run(&self, events: &[OwnedFd]) {
         let bell = self.bell();
         while !self.stop.load(Acquire) {
@@ -179,13 +179,13 @@ impl Connections {
         }
     }
 
-    /// Closes now what was to be closed soon.
+    /// Closes at once the connections and listeners that were to be closed soon.
     pub(super) fn care_at_once(&self) {
         // If a shard is gone, so is what was in it.
         let _ = self.care();
     }
 
-    /// Does what the control thread has left to this one.
+    /// Carries out the work that the control thread has left to this one.
     fn care(&self) -> Result<(), wait::Gone> {
         let _caring = self.caring.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = self.dead().clone();
@@ -244,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// Does what has come up in every shard, until nothing is left.
+    /// Handles the events of every shard, until none is left.
     pub(super) fn round(&self) -> Result<(), wait::Gone> {
         let mut shards = self.shards.iter();
         shards.try_for_each(|(shard, handle)| self.round_of(shard, handle))?;

@@ -265,7 +265,7 @@ impl Ends {
         self.free.extend(numbers);
     }
 
-    /// Forgets all holders: what they stood for is gone.
+    /// Forgets all holders, since their connections and listeners are gone.
     pub(super) fn clear(&mut self) {
         self.ends.clear();
         self.free.clear();

@@ -78,7 +78,7 @@ impl Recording {
         })
     }
 
-    /// Records what is played there, instead of what was.
+    /// Records the frames of these players from now on, in place of the former ones.
     pub(super) fn go_on_with(&self, mut players: Vec<Player>) {
         let Some(changes) = &self.changes else { return };
         players.iter_mut().for_each(|player| player.start(self.snap_len));
@@ -155,7 +155,7 @@ impl Writer {
         self.tell();
     }
 
-    /// Finishes the file with what was recorded before now.
+    /// Finishes the file with the frames that were recorded before now.
     fn finish(&mut self) {
         for player in &mut self.players {
             player.stop();

@@ -21,7 +21,7 @@ struct Own<'a> {
     ipv6: HashMap<Ipv6Addr, &'a Identity>,
 }
 
-/// A sentence for each member beyond that has what one of the fabric's own has.
+/// A sentence for each member beyond whose name or address one of the fabric's own members has.
 pub(super) fn between(own: &[Identity], beyond: &[Beyond]) -> Vec<String> {
     let own = Own::of(own);
     let (mut sentences, mut known) = (Vec::new(), HashSet::new());

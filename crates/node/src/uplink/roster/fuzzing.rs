@@ -45,7 +45,7 @@ impl Listener {
         self.take(page);
     }
 
-    /// Takes a page that says what it likes, with so many members from this one on.
+    /// Takes a page with any contents, with so many members from this one on.
     pub fn page(&mut self, fabric: u64, uplink: u8, [number, pages]: [u32; 2], [first, members]: [u8; 2]) {
         let members = (0..members).map(|number| member(first.wrapping_add(number)));
         self.take(Page {
@@ -72,7 +72,7 @@ impl Listener {
         assert!(told.is_some() || known.len() == MAX_UPLINKS);
     }
 
-    /// Lets time pass, and looks through what is known.
+    /// Lets time pass, and looks through the known uplinks.
     pub fn pass(&mut self, span: Duration) {
         self.now += span;
         self.known.expire(self.now);

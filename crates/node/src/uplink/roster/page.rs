@@ -40,7 +40,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Reads what is in a frame; `None` if it is none, or of another version.
+    /// Reads the page in a frame; `None` if it is none, or of another version.
     pub(super) fn parse(frame: &[u8]) -> Option<Page> {
         let mut page: Page = serde_json::from_slice(frame.get(HEADER..)?).ok()?;
         page.host = plain(&page.host);

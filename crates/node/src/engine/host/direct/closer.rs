@@ -130,7 +130,7 @@ impl Closer {
 }
 
 impl Banks {
-    /// Closes what is to be closed, until the end of this life of the node.
+    /// Closes ends that are to be closed, until this life of the node is over.
     pub(in crate::engine::host) fn run_closer(&self) {
         let mut again = AGAIN[0];
         let mut upkeep = Upkeep::default();

@@ -97,7 +97,7 @@ impl Banks {
         }
     }
 
-    /// Ends what a process of the node was doing that has died.
+    /// Ends the unfinished steps of a process of the node that has died.
     pub(in crate::engine::host) fn bury(&self, process: u16, descriptions: &Descriptions) {
         self.counts.forget(process);
         let Some(dead) = NonZeroU16::new(process) else {

@@ -285,7 +285,7 @@ impl Life {
         }
     }
 
-    /// Gives back what a holder had so.
+    /// Gives back the port that was taken for a holder.
     pub(super) fn release_port(&self, holder: u32) {
         self.fabric.ports.release(holder);
     }
@@ -313,7 +313,7 @@ impl Life {
         self.relays.forward(holder, forward)
     }
 
-    /// Carries what is there, and no more.
+    /// Carries the bytes that wait, and no more.
     pub(super) fn end_relays(&self) {
         self.relays.end();
         if let Some(direct) = &self.direct {
@@ -371,7 +371,7 @@ impl Life {
         self.connecting.take().into_iter().for_each(join);
     }
 
-    /// Ends this life when what was written and closed has been delivered.
+    /// Ends this life when all bytes that were written, and all closings, have been delivered.
     pub(super) fn end(&mut self) {
         let closes_at = clock::now() + self.drain + FAREWELL;
         self.closes_at.store(closes_at.0, Relaxed);

@@ -210,7 +210,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Learns what has happened, without waiting.
+    /// Takes the events that have occurred, without waiting.
     fn look(&mut self) -> Result<(), Gone> {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let at_once = Timespec {
@@ -232,7 +232,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Carries some of what is there.
+    /// Carries some of the bytes that wait.
     fn carry(&mut self, token: Token) -> Result<Course, Gone> {
         if token & LISTENERS != 0 {
             return self.attend(token);

@@ -65,7 +65,7 @@ impl Relay {
         }
     }
 
-    /// Carries some of what is there, both ways.
+    /// Carries some of the bytes that wait, both ways.
     pub(super) fn carry(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
         let out = self.carry_out(way, buffer)?;
         Ok(match out {

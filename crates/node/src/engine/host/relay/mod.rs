@@ -156,7 +156,7 @@ impl Relays {
         self.carriers().values().any(|(_, thread)| thread.is_finished())
     }
 
-    /// Carries what is there, and ends.
+    /// Carries the bytes that wait, and ends.
     pub(super) fn end(&self) {
         let carriers = std::mem::take(&mut *self.carriers());
         for (orders, thread) in carriers.into_values() {

@@ -26,7 +26,7 @@ const AT_ONCE: usize = 64 << 10;
 /// Descriptors of which one look learns.
 const EVENTS: usize = 64;
 
-/// Rounds in which what is there is still carried when the node ends.
+/// Rounds in which bytes that have arrived are still carried when the node ends.
 const LAST_ROUNDS: usize = 1024;
 
 /// The tokens of the doorbell and of the ear among the descriptors. The tokens of holders are their
@@ -206,7 +206,7 @@ impl<'a> Carrier<'a> {
         drop(sleep);
     }
 
-    /// Learns what has happened, without waiting.
+    /// Takes the events that have occurred, without waiting.
     fn look(&mut self) {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let found = epoll::wait(&self.descriptors, &mut events, Some(&Timespec::default()));
@@ -235,7 +235,7 @@ impl<'a> Carrier<'a> {
         due.extend(unheard.map(|(token, _)| token));
     }
 
-    /// Carries some of what is there, both ways.
+    /// Carries some of the bytes that wait, both ways.
     fn carry(&mut self, token: u64) -> Course {
         let Some(relay) = self.relays.get_mut(&token) else {
             return Course::Waits;

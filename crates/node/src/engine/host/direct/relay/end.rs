@@ -134,7 +134,7 @@ impl Relay {
         Course::GoesOn
     }
 
-    /// Has the waiter told of what it waits for. It may be there already.
+    /// Has the waiter woken by the events it waits for. They may have occurred already.
     pub(super) fn arm(&self, end: &End<'_>, thread: ThreadNumber, waiter: WaiterNumber) -> Course {
         let reads = !self.is_delivered && !self.is_socket_full;
         let wish = Wish {

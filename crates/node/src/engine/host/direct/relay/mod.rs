@@ -36,7 +36,7 @@ use super::{Banks, ENGINE};
 use crate::clock;
 use crate::direct::{Bank, DirectEnd, Entry, OWN, may_come};
 
-/// How long the node's end waits for what is still carried.
+/// How long the node's end waits for bytes that are still carried.
 const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// Connections of a queue that one call refuses at most.
@@ -221,7 +221,7 @@ impl Banks {
         self.relays.ended.notify_all();
     }
 
-    /// Carries what is there, and ends. Does not wait for a process that is stopped.
+    /// Carries the bytes that wait, and ends. Does not wait for a process that is stopped.
     pub(in crate::engine::host) fn stop_relay(&self) {
         let orders = &self.relays;
         orders.stops.store(true, Release);
