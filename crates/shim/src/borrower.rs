@@ -72,7 +72,7 @@ pub(crate) fn is_borrower() -> bool {
     BORROWERS.load(Relaxed) != 0 && inside::is_borrower()
 }
 
-/// Calls `with` with what the youngest child has changed.
+/// Calls `with` with the youngest child's changes.
 fn with_last<T>(with: impl FnOnce(&mut Borrower) -> T) -> Option<T> {
     LOANS.with(|loans| {
         let place = loans.borrowers.get(loans.depth.get().checked_sub(1)?)?;
@@ -106,7 +106,7 @@ pub(crate) fn numbers() -> Vec<c_int> {
     numbers.unwrap_or_default()
 }
 
-/// Notes what a child has made of a number.
+/// Notes a child's change of a number.
 #[cold]
 pub(crate) fn change(number: c_int, what: Change) {
     let what = match what {

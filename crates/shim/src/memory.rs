@@ -74,7 +74,8 @@ fn asked(known: &Known, page: usize, ask: fn(usize) -> bool) -> bool {
     is_there
 }
 
-/// Reads a set of signals, and then fails, since it is not said what for.
+/// Returns whether 8 bytes can be read. The system call reads them as a set of signals, and then
+/// fails, since it is not told how to use the set.
 fn can_read(at: usize) -> bool {
     const NOTHING: c_long = -1;
     // SAFETY: the kernel reads at `at` and writes nothing, since `NOTHING` is no way to change a

@@ -225,7 +225,7 @@ fn attach_by_name(place: &Place) -> Result<(Place, Node), Reason> {
     Ok((place, node))
 }
 
-/// Attaches by what keeps the node.
+/// Attaches by the descriptor that keeps the node.
 fn attach_by_keeper(name: &str) -> Option<(Place, Node)> {
     let place = look_up_by_keeper(name)?;
     let node = Node::attach_by(keeper()?, name).ok()?;
@@ -288,7 +288,7 @@ pub(crate) fn can_be_reached() -> bool {
     matches!(connection, Ok(Ok(connection)) if connection.other_user().is_none())
 }
 
-/// Looks after what has arrived, if this program has attached. Whether it could.
+/// Handles frames that have arrived, if this program has attached. Returns whether it could.
 pub(crate) fn drive() -> bool {
     let node = NODE.load();
     let driven = node.as_ref().map(|node| node.drive(Some(Duration::ZERO)));

@@ -102,7 +102,7 @@ pub(crate) fn settle(file: &File, number: c_int) -> bool {
     true
 }
 
-/// Sets of the kernel's socket what the program has set of the connection.
+/// Sets on the kernel's socket the options that the program has set of the connection.
 fn prepare(stream: &Stream, number: c_int) {
     let socket = table::borrow(&number);
     if let Ok(mut flags) = rustix::fs::fcntl_getfl(socket) {

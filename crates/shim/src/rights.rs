@@ -28,7 +28,7 @@ pub(crate) unsafe fn note(message: &msghdr) {
     }
 }
 
-/// Prepares a listener, or what may become one, for another process that will have it.
+/// Prepares a listener, or a socket that may become one, for another process that will have it.
 fn share(file: &File, number: c_int) {
     match &file.kind {
         Kind::Listener(listener) => listener.mode.share(number),

@@ -116,7 +116,7 @@ pub(crate) fn is_pending() -> bool {
     has_come() || cancel::is_asked()
 }
 
-/// Lets the program's handlers see what has come meanwhile.
+/// Runs the program's handlers of the signals that came meanwhile.
 #[cold]
 pub(crate) fn deliver() {
     unblock(PENDING.with(|pending| pending.replace(0)));
@@ -430,7 +430,7 @@ pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usi
     }
 }
 
-/// Sets a flag of what is installed for a signal, or takes it away.
+/// Sets or clears a flag of the action that is installed for a signal.
 pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
     let mut action = action(SIG_DFL);
     // SAFETY: `action` is a local, to which `install` writes during this call alone. Null installs

@@ -22,7 +22,7 @@ const HEAD: usize = 16;
 const QUESTION: usize = 56;
 const ANSWER: usize = 72;
 
-/// Bytes of one datagram, at most: programs receive what the kernel sends, which is longer.
+/// Most bytes of one datagram: programs have room for the kernel's, which are longer.
 const DATAGRAM: usize = 8 << 10;
 
 /// Steps of a filter, at most.

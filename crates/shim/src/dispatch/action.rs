@@ -17,7 +17,7 @@ pub(crate) struct Action {
     mask: u64,
 }
 
-/// `rt_sigaction(2)`. Returns `None` if the kernel has to say what is wrong.
+/// `rt_sigaction(2)`. Returns `None` if the kernel has to report what is wrong.
 ///
 /// # Safety
 ///

@@ -54,7 +54,8 @@ pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut
     }
 }
 
-/// Makes a call from here. What would make a thread here cannot be made.
+/// Makes a call from here, except for a call that would make a thread or a process here: that fails
+/// with EAGAIN.
 unsafe fn make(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     if matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_vfork) {
         return -c_long::from(libc::EAGAIN);

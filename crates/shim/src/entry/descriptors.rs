@@ -17,7 +17,7 @@ const F_SETOWN_EX: c_int = 15;
 const F_SET_RW_HINT: c_int = 1036;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
-/// `close(2)`. What is the library's own, the program has not opened and does not close.
+/// `close(2)`. The program has not opened the library's own descriptors, and does not close them.
 ///
 /// # Safety
 ///
@@ -62,7 +62,7 @@ pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
     Some(file)
 }
 
-/// `pidfd_getfd(2)`: what another process has as a connection is one here.
+/// `pidfd_getfd(2)`: a descriptor that is a connection in another process is one here.
 ///
 /// # Safety
 ///

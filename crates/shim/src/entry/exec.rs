@@ -36,7 +36,7 @@ const LISTENERS: &CStr = c"TOEHOLD_LISTENERS";
 /// others take over, which have listeners of theirs (Dovecot, Postfix).
 static AT_FIRST: OnceLock<[Option<CString>; NEEDED.len()]> = OnceLock::new();
 
-/// Remembers what the programs are to have that this one becomes.
+/// Remembers the variables for the programs that this one becomes.
 pub(crate) fn remember() {
     let _ = AT_FIRST.get_or_init(|| {
         NEEDED.map(|name| {

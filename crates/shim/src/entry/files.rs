@@ -1,4 +1,4 @@
-//! `sendfile` and `splice`, between connections and what is the kernel's.
+//! `sendfile` and `splice`, between connections and the kernel's files.
 
 use core::cell::RefCell;
 use core::ffi::{c_int, c_short, c_uint, c_void};
@@ -139,7 +139,7 @@ fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: siz
     }
 }
 
-/// Sends bytes of a file. Returns how many were sent, and what ended that.
+/// Sends bytes of a file. Returns how many were sent, and the reason why no more were.
 fn send_from(
     stream: &Stream,
     from: c_int,
@@ -443,7 +443,7 @@ fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome
     Ok(written)
 }
 
-/// Writes what a pipe has room for, without waiting for more.
+/// Writes as many bytes as a pipe has room for, without waiting for more.
 fn fill(pipe: c_int, bytes: &[u8]) -> Outcome<ssize_t> {
     let part = IoSlice::new(bytes);
     // SAFETY: `IoSlice` is an `iovec`, and there is one.

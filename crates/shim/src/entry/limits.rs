@@ -52,7 +52,7 @@ fn shown(limits: [u64; 2]) -> [u64; 2] {
     }
 }
 
-/// Sets the limits and says what they were.
+/// Sets the limits and returns the former ones in `old`.
 fn set(asked: [u64; 2], old: &mut rlimit64) -> c_int {
     let change = |new: [u64; 2], old: &mut rlimit64| {
         let new = rlimit64 {

@@ -8,7 +8,7 @@ use libc::{gid_t, size_t, uid_t};
 use crate::inside::{Inside, is_inside};
 use crate::{dispatch, next, node, process, relay};
 
-/// Prepares for a call that changes what the process may do.
+/// Prepares for a call that changes the process's rights.
 pub(super) fn prepare() {
     if !is_inside() {
         let _inside = Inside::enter();

@@ -80,7 +80,8 @@ makers! {
     io_uring_setup(entries: c_uint, parameters: *mut c_void);
 }
 
-/// `io_uring_get_probe(3)`, which makes a ring to ask what the kernel can do. Null: nothing.
+/// `io_uring_get_probe(3)`, which makes a ring to ask for the kernel's operations. Null stands for
+/// none.
 ///
 /// # Safety
 ///

@@ -333,7 +333,7 @@ const LONGEST_CONTROL: size_t = 128 << 10;
 
 const LONGEST_ADDRESS: socklen_t = size_of::<libc::sockaddr_storage>() as socklen_t;
 
-/// Whether an address can be read. What it says is of no account.
+/// Checks whether an address can be read. Its contents do not matter.
 fn check_address(address: *const sockaddr, len: socklen_t) -> Outcome<()> {
     if address.is_null() {
         return Ok(());

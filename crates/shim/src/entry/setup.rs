@@ -454,7 +454,7 @@ fn connect_fresh(
     }
 }
 
-/// Connects once more what has begun in a life of the node's that is over.
+/// Connects a stream anew whose attempt has begun in a life of the node's that is over.
 #[cold]
 fn connect_lost(fd: c_int, to: SocketAddr, pace: Pace) -> Option<Outcome<c_int>> {
     let file = table::get(fd)?;

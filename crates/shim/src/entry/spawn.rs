@@ -100,7 +100,8 @@ pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_cha
     unsafe { next::popen(command, mode) }
 }
 
-/// Prepares for a shell, which gets this process's environment, and what survives `exec`.
+/// Prepares for a shell, which gets this process's environment and the descriptors that survive
+/// `exec`.
 fn prepare_shell() {
     if wants() {
         // SAFETY: the path is a C string literal, which lives as long as the library.

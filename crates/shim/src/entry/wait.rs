@@ -1,4 +1,5 @@
-//! `wait`, `waitpid` and their variants: what a process had that has ended is closed by then.
+//! `wait`, `waitpid` and their variants: when they return, the connections of the process that has
+//! ended are closed.
 //!
 //! The kernel closes a process's descriptors before other processes can learn of its end. The
 //! engine then finds out which of the node's descriptors are closed, and closes what they stood for
@@ -141,7 +142,7 @@ pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
 
 /// # Safety
 ///
-/// `info` is what `waitid(2)` has written.
+/// `waitid(2)` has written `info`.
 unsafe fn tells_of_end(info: &siginfo_t) -> bool {
     let over = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

@@ -48,7 +48,7 @@ impl Epoll {
         (self.lost.load(Relaxed) && own()) || self.list().iter().any(inner)
     }
 
-    /// Tells of what is lost. How many events that were, and the room that is left.
+    /// Reports lost connections. Returns the number of events, and the room that is left.
     pub(super) fn tell_lost<'a>(&self, events: &'a mut [epoll_event]) -> (usize, &'a mut [epoll_event]) {
         if !self.lost.load(Relaxed) {
             return (0, events);

@@ -222,7 +222,8 @@ impl Epoll {
         there.collect()
     }
 
-    /// Watches another file in the place of one. Under which numbers, and what for.
+    /// Watches another file in the place of one. Returns the numbers concerned, and the events
+    /// asked for.
     fn replace(&self, from: &File, to: &Arc<File>) -> Vec<(c_int, Asked)> {
         let mut watched = self.watched();
         let concerned = watched.iter_mut().filter(|(_, watched)| watched.is(from));
@@ -234,7 +235,7 @@ impl Epoll {
         replaced.collect()
     }
 
-    /// Has the kernel's instance watch what the node's poll has.
+    /// Has the kernel's instance watch a file that the node's poll watches.
     fn watch_by_kernel(&self, file: &File, number: c_int, mut event: epoll_event) {
         if let Some(own) = table::numbers_of(file).first() {
             // SAFETY: `event` is a local, which the kernel reads during this call alone.
@@ -319,7 +320,7 @@ impl Epoll {
         }
     }
 
-    /// `epoll_ctl` with a file of the table's; the kernel has done what is its part.
+    /// `epoll_ctl` with a file of the table's; the kernel has done its part.
     pub(crate) fn control(
         &self,
         operation: c_int,
@@ -388,7 +389,7 @@ impl Epoll {
         }
     }
 
-    /// A name for what a program asks. The caller has the lock of the watched descriptor.
+    /// Makes a name for a program's request. The caller has the lock of the watched descriptor.
     fn name(&self, epoll_event { events, u64: data }: epoll_event) -> Outcome<(Asked, Name)> {
         let name = self.names.name(data).ok_or(Errno::NOMEM)?;
         let token = name.token();

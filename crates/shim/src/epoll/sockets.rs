@@ -32,7 +32,7 @@ impl Sockets {
         self.process != process::number() || !node::is_latest(&self.node)
     }
 
-    /// Makes a thread that waits look what it waits for.
+    /// Makes a thread that waits look again at its sources.
     pub(super) fn rouse(&self) {
         let waker = Waker::new(self.poll.registry(), ROUSE);
         if let Ok(waker) = waker
@@ -107,7 +107,7 @@ impl Epoll {
         }
     }
 
-    /// Watches on the node what the parent or the former life's poll did.
+    /// Watches on the node the sources that the parent's poll watched, or the former life's.
     fn watch_again(&self) {
         for (number, file, asked) in self.list() {
             if let Some(inner) = file.epoll() {

@@ -1,4 +1,4 @@
-//! Waiting for what an instance watches, the kernel's and the node's at once.
+//! Waiting for an instance's sources, the kernel's and the node's at once.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;

@@ -161,7 +161,7 @@ impl UnconnectedSocket {
         self.bound.load(Relaxed)
     }
 
-    /// Whether only the kernel can do what the program has asked for.
+    /// Returns whether only the kernel can fulfil the program's requests.
     pub(crate) fn is_for_kernel(&self) -> bool {
         self.kernels.load(Relaxed) || self.history.any(is_for_kernel)
     }
@@ -251,7 +251,8 @@ impl UnconnectedSocket {
         !self.is_for_kernel() && local.is_none_or(node::listens)
     }
 
-    /// Takes over what another process has set of the socket meanwhile, which the kernel knows.
+    /// Takes over the options that another process has set of the socket meanwhile, which the
+    /// kernel knows.
     pub(super) fn catch_up(&self, number: c_int) {
         if self.is_shared() {
             for (level, name, value) in self.history.of_kernels(number, self.domain) {

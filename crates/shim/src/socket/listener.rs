@@ -129,7 +129,8 @@ impl Listener {
         matches!(self.inner.readiness().map_err(Errno::from), Err(Errno::NETDOWN))
     }
 
-    /// Listens anew, in the node's next life, if that is there. What takes this one's place.
+    /// Listens anew in the node's next life, if there is one. Returns the file that takes this
+    /// one's place.
     #[cold]
     pub(crate) fn again(&self, number: c_int) -> Option<Arc<File>> {
         static ALONE: Mutex<()> = Mutex::new(());
@@ -242,7 +243,7 @@ impl Drop for Listener {
     }
 }
 
-/// Waits for what others do in much less, if they do it.
+/// Waits for another thread or process, for 100 ms at most. It commonly takes much less.
 fn wait_until(is_so: impl Fn() -> bool) {
     const LONGEST: Duration = Duration::from_millis(100);
     let began = Instant::now();

@@ -66,7 +66,7 @@ impl Mode {
         }
     }
 
-    /// Whether the mark says for good what the program wants.
+    /// Returns whether the mark holds the program's setting for good.
     fn is_kept(&self) -> bool {
         self.is_shared.load(Relaxed) && !self.is_lent
     }
@@ -170,7 +170,7 @@ fn is_marked(number: c_int) -> bool {
         && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
 }
 
-/// Changes a listener's flags. What they were, if they are others now.
+/// Changes a listener's flags. Returns the former ones, if they have changed.
 fn change(number: c_int, change: impl FnOnce(&mut OFlags)) -> Option<OFlags> {
     let former = rustix::fs::fcntl_getfl(table::borrow(&number)).ok()?;
     let mut flags = former;

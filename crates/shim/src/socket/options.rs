@@ -222,7 +222,7 @@ impl Stream {
         self.kernels_like().map(Value::Shadow)
     }
 
-    /// A socket of the kernel's with the same options, to return what one of TCP's returns.
+    /// A socket of the kernel's with the same options, whose answers are those of a TCP socket.
     pub(crate) fn kernels_like(&self) -> Outcome<OwnedFd> {
         self.history.shadow(self.domain)
     }

@@ -1,4 +1,4 @@
-//! Stamps of what has been received (SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING; socket(7)).
+//! Stamps of received bytes (SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING; socket(7)).
 
 use core::ffi::c_int;
 use core::time::Duration;

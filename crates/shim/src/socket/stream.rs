@@ -36,14 +36,14 @@ mod marks {
     pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
     /// The program has chosen the address that it leaves from.
     pub(super) const BOUND: u32 = 1 << 3;
-    /// The kernel's socket has what was set, since the engine carries the bytes.
+    /// The kernel's socket has the options that were set, since the engine carries the bytes.
     pub(super) const PREPARED: u32 = 1 << 4;
-    /// The stamps that the program wants of what is received, a [`Stamps`](super::Stamps).
+    /// The stamps that the program wants of received bytes, a [`Stamps`](super::Stamps).
     pub(super) const STAMPS: u32 = 0b1111 << STAMPS_SHIFT;
     pub(super) const STAMPS_SHIFT: u32 = 5;
 }
 
-/// Whether it is known what a call does that has nothing to read.
+/// Values of a stream's `mode`: whether the library knows if a call with nothing to read waits.
 mod mode {
     /// The program may have told the kernel not to wait, past the library.
     pub(super) const UNSURE: u8 = 0;
@@ -58,7 +58,7 @@ pub(crate) struct Stream {
     /// The family that the program asked for.
     pub(crate) domain: c_int,
     mode: AtomicU8,
-    /// Whether the SYN may wait for what this process sends.
+    /// Whether the SYN may wait for this process's first bytes.
     pub(super) deferred: AtomicBool,
     /// Whether another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
@@ -99,7 +99,7 @@ impl Stream {
         Stream::new(inner, domain, history)
     }
 
-    /// A connection that was accepted, with what was set of its listener.
+    /// Makes a stream of an accepted connection, with the options that were set of its listener.
     pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: (&History, &Legacy)) -> Stream {
         inner.description().set_ipv6(domain == libc::AF_INET6);
         let history = History::begin_accepted(inner.description(), listeners.0, listeners.1);
@@ -149,7 +149,7 @@ impl Stream {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(descriptor);
     }
 
-    /// Notes that the program has set of the descriptor what stays with it.
+    /// Notes that the program has changed attributes of the descriptor, which stay with it.
     pub(crate) fn note_marked(&self) {
         self.inner.mark_descriptor();
     }

@@ -192,7 +192,7 @@ fn value_of(number: c_int, level: c_int, name: c_int) -> Option<Vec<u8>> {
     (got == 0).then_some(value)
 }
 
-/// The value that was set, from the kernel's: Linux counts twice what buffers hold.
+/// The value that was set, from the kernel's: Linux counts a buffer's bytes twice.
 fn as_set(level: c_int, name: c_int, value: Vec<u8>) -> Vec<u8> {
     let is_buffer = level == libc::SOL_SOCKET && [libc::SO_SNDBUF, libc::SO_RCVBUF].contains(&name);
     match <[u8; 4]>::try_from(&*value) {
