@@ -303,7 +303,7 @@ impl TcpListener {
         Ok(())
     }
 
-    /// The readiness of the listener, as far as what has arrived was looked at.
+    /// Returns the readiness of the listener, as far as received frames were looked at.
     ///
     /// # Errors
     ///
@@ -327,7 +327,7 @@ impl TcpListener {
         self.listener.leaseless().is_some()
     }
 
-    /// How many connections wait to be accepted, as far as what has arrived was looked at.
+    /// Returns how many connections wait to be accepted, as far as received frames were looked at.
     ///
     /// # Errors
     ///

@@ -136,7 +136,7 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Adds what is told of a source that is in no shard.
+    /// Adds the event of a source that is in no shard.
     pub(super) fn push_direct(&mut self, token: Token, readiness: Readiness) {
         self.list.push(Event { token, readiness });
     }

@@ -294,7 +294,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Takes what is ready in a shard.
+    /// Takes the sources that are ready in a shard.
     fn look(&mut self, index: u8, shard: &mut Shard) -> Option<Seen> {
         let before = self.events.len();
         let room = self.events.capacity() - before;

@@ -160,7 +160,7 @@ impl Registry {
         })
     }
 
-    /// Changes what is watched, and under which token.
+    /// Changes the events that are watched, and the token.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use super::{Events, Poll, Seen, Waited};
 use crate::error::gone;
 
 impl Poll {
-    /// Waits for what is watched in shards alone.
+    /// Waits for sources that are watched in shards alone.
     pub(super) fn wait_in_shards(
         &self,
         events: &mut Events,
@@ -70,7 +70,8 @@ impl Poll {
         }
     }
 
-    /// Waits for what is watched without the lease, and in shards if there is something.
+    /// Waits for sources that are watched without the lease, and for those in shards if there are
+    /// any.
     fn wait_with_direct(
         &self,
         events: &mut Events,

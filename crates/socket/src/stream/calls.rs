@@ -83,7 +83,7 @@ impl TcpStream {
         }
     }
 
-    /// Sends what the buffers hold.
+    /// Sends the bytes of the buffers.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl TcpStream {
         }
     }
 
-    /// Whether the SYN waits for what the program sends, see [`TcpStream::send_first`].
+    /// Returns whether the SYN waits for the program's first bytes, see [`TcpStream::send_first`].
     pub fn is_deferred(&self) -> bool {
         match &*self.connection {
             Connected::Tcp(connection) => {

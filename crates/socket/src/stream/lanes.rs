@@ -143,14 +143,14 @@ impl Connection {
             .is_some())
     }
 
-    /// Sends with the lease what cannot be sent along the channel.
+    /// Sends with the lease the bytes that cannot be sent along the channel.
     #[cold]
     fn send_special(&self, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let mut shard = self.enter_free(Direction::Send)?;
         self.send_leased(&mut shard, bytes, SendFlags::default(), waits)
     }
 
-    /// Takes what is on a lane. The caller has to serve what is `due` then.
+    /// Takes the bytes on a lane. The caller has to serve the requests that are `due` then.
     fn take(
         &self,
         node: &ShardHandle,

@@ -125,7 +125,7 @@ impl Connection {
         self.send_rest(shard, bytes, flags, 0, waits)
     }
 
-    /// Puts what was queued onto the link.
+    /// Puts queued bytes onto the link.
     #[inline]
     fn sent(&self, shard: &mut Guard<'_>) {
         shard.tick();

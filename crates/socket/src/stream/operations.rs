@@ -60,7 +60,7 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Whether a signal comes before what is next. A signal of urgent data does; see
+    /// Whether a signal comes before the next bytes. A signal of urgent data does; see
     /// [`toehold_stack::Stack::set_owned`].
     #[cold]
     fn is_interrupted(&self, shard: &Shard) -> bool {

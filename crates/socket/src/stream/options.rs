@@ -218,7 +218,7 @@ impl TcpStream {
         self.set_option(SocketOption::UnsentLowWater(bytes.unwrap_or(0)))
     }
 
-    /// Bound of what is queued and not yet sent, if there is one.
+    /// Bound of the bytes that are queued and not yet sent, if there is one.
     ///
     /// # Errors
     ///
@@ -387,7 +387,7 @@ impl TcpStream {
         }
     }
 
-    /// Returns the stream's readiness, as far as what has arrived was looked at.
+    /// Returns the stream's readiness, as far as received frames were looked at.
     ///
     /// # Errors
     ///

@@ -142,12 +142,12 @@ impl DirectSet {
         !self.lock().sources.is_empty()
     }
 
-    /// Has threads that wait with `outer` told of what this set has.
+    /// Has threads that wait with `outer` woken by this set's events.
     pub(super) fn add_outer(&self, outer: &DirectSet) {
         self.waiters.add_outer(self.waiter, outer.waiter);
     }
 
-    /// Ends what [`add_outer`](DirectSet::add_outer) has begun.
+    /// Undoes [`add_outer`](DirectSet::add_outer).
     pub(super) fn remove_outer(&self, outer: &DirectSet) {
         self.waiters.remove_outer(self.waiter, outer.waiter);
     }
@@ -157,7 +157,7 @@ impl DirectSet {
         self.waiters.ring(self.waiter);
     }
 
-    /// Takes what is ready, as much as there is room for.
+    /// Takes the sources that are ready, as much as there is room for.
     pub(super) fn collect(&self, direct: &Direct, events: &mut Events) -> io::Result<()> {
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
         let mut state = self.lock();
@@ -183,7 +183,7 @@ impl DirectSet {
         Ok(())
     }
 
-    /// Looks at a source. What is still ready stays queued.
+    /// Looks at a source. It stays queued if it is still ready.
     fn look_at(
         &self,
         state: &mut State,

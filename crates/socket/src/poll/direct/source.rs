@@ -1,4 +1,4 @@
-//! A registration without the lease: what is watched, and what there is to tell.
+//! A registration without the lease: the watched source, and the events to report.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};

@@ -13,7 +13,7 @@ pub(crate) struct Present {
     pub(crate) readable: u64,
     /// All bytes that are there.
     pub(crate) unread: u64,
-    /// Whether there is room for a third of what the peer may be sent.
+    /// Whether a third of the room for the peer's bytes is free.
     pub(crate) has_room: bool,
     /// Whether the peer sends no more.
     pub(crate) is_read_closed: bool,
@@ -61,7 +61,7 @@ fn present(call: &DirectCall<'_>, connection: &DirectConnection, found: &Look) -
     }
 }
 
-/// How an urgent byte changes what can be received.
+/// The effect of an urgent byte on the bytes that can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Urgent {
     /// Bytes that can be received before the mark; `None` if there is no mark ahead.

@@ -129,7 +129,7 @@ impl DirectConnection {
         Ok(self.wait(call, &mut target, until)? == DirectWait::Ready)
     }
 
-    /// Receives what is there.
+    /// Receives the bytes that have arrived.
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@ impl DirectConnection {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as many bytes as there is room for.
     ///
     /// # Errors
     ///
