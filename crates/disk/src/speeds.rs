@@ -81,7 +81,7 @@ pub enum KindError {
     Range {
         /// The field, as it is written.
         field: &'static str,
-        /// Its value.
+        /// The field's value.
         value: f64,
         /// The least value that makes sense.
         least: f64,

@@ -43,14 +43,14 @@ pub struct Launcher {
 /// A process. Dropping it ends it, together with all processes it has started.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Its role, for people.
+    /// The process's role, for people.
     pub(crate) name: &'static str,
     /// The messages to and from it.
     pub(crate) line: Line,
     child: Child,
     /// Whether it represents a process on another machine, which ends with the messages.
     is_far: bool,
-    /// Its exit status, once it has been waited for.
+    /// The process's exit status, once it has been waited for.
     status: Option<ExitStatus>,
     output: Arc<Mutex<Vec<u8>>>,
     collector: Option<JoinHandle<()>>,

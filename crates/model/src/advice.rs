@@ -24,9 +24,9 @@ pub enum SiteChange {
     Memory(u32),
     /// The cache of each proxy so many times as large.
     ProxyCache(u32),
-    /// So many proxies.
+    /// Number of proxies.
     Proxies(u32),
-    /// So many web servers.
+    /// Number of web servers.
     Servers(u32),
     /// Each core of the proxies and web servers so many times as fast.
     Speed(f64),

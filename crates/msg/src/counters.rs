@@ -11,7 +11,7 @@ pub struct MessageCounters {
     pub packets_repeated: u64,
     /// Messages that arrived whole, or as an offer.
     pub messages_received: u64,
-    /// Of these, messages that found no posted receive.
+    /// Messages that arrived whole, or as an offer, and found no posted receive.
     pub messages_unexpected: u64,
     /// Sends that were taken from the program.
     pub sends: u64,

@@ -28,10 +28,10 @@ use crate::shards::Shards;
 use crate::wait::{Ears, Gone, ShardHandle};
 use crate::why::Reason;
 
-/// What an engine tells a process that attaches, beside the descriptors.
+/// The facts that an engine gives a process that attaches, beside the descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// Of each shard, what lies in its region, and what the engine's carver came to.
+    /// Of each shard, the layout of its region, and the fingerprint of the engine's carver.
     pub(crate) shards: Vec<(Layout, u64)>,
     /// Tells this memory from what the node has had before and will have after it.
     pub(crate) life: u64,
@@ -43,7 +43,8 @@ pub(crate) struct Description {
 }
 
 /// The descriptors of one shard of an attachment, in this order. The node's bell for its
-/// connections with others, and those for who rests on descriptors, come before all of them.
+/// connections with others, and the bells of threads that rest on descriptors, come before all of
+/// them.
 pub(crate) struct Descriptors {
     pub(crate) region: OwnedFd,
     pub(crate) sleeper: Doorbell,
@@ -81,8 +82,8 @@ impl Descriptors {
         }
     }
 
-    /// Of all shards, the bells in front and what comes behind. `None`: there are not as
-    /// many as there should be.
+    /// The descriptors of all shards, the bells in front and what comes behind. Returns `None` if
+    /// there are not as many as there should be.
     pub(crate) fn all(
         list: Vec<OwnedFd>,
         shards: usize,
@@ -107,7 +108,7 @@ pub enum AttachError {
     /// The node cannot be reached, or refuses.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The engine speaks of something else than this build.
+    /// The engine is of another build than this process.
     #[error("the node's engine is of another build than this program; start it again with the same version")]
     Build,
     /// The node's memory cannot be mapped.
@@ -122,7 +123,7 @@ pub enum AttachError {
     /// The memory of the node's direct connections cannot be mapped.
     #[error("the node's direct connections: {0}")]
     Direct(#[from] MemoryError),
-    /// The node's TAP device is none.
+    /// The descriptor of the node's TAP device is something else.
     #[error("the node's device: {0}")]
     Device(#[from] TapError),
     /// The system has no descriptor left.
@@ -136,21 +137,21 @@ pub struct AttachedNode {
     part: PerProcess<Part>,
     process: Process,
     name: NodeName,
-    /// For children, which may not be let in otherwise.
+    /// The door for children, which may not be let in otherwise.
     door: Door,
     is_silent: AtomicBool,
     life: u64,
 }
 
-/// What one process has of a node.
+/// One process's part of a node.
 struct Part {
     shards: Shards,
-    /// For its children.
+    /// The estate that its children take over.
     estate: Arc<Estate>,
 }
 
 impl AttachError {
-    /// Why the process is not on the node.
+    /// The reason why the process is not on the node.
     pub fn reason(&self) -> Reason {
         match self {
             AttachError::Control(error) => error.reason(),
@@ -168,8 +169,8 @@ impl AttachedNode {
     ///
     /// # Errors
     ///
-    /// If there is no such node, it belongs to somebody else, or the system
-    /// refuses memory or descriptors: the error says what to do.
+    /// If there is no such node, it belongs to another user, or the system refuses memory or
+    /// descriptors: the error says what to do.
     pub fn attach(fabric: &Fabric, node: &str) -> Result<AttachedNode, AttachError> {
         AttachedNode::over(Connection::open(fabric, node)?)
     }
@@ -199,8 +200,8 @@ impl AttachedNode {
         })
     }
 
-    /// The same in a process that was forked. What its parent shares with nobody, this
-    /// process has copies of that nobody will ever bring into order.
+    /// Attaches again in a process that was forked. This process has copies of what its parent
+    /// shares with no other process. No process will ever bring those into order.
     #[cold]
     fn attach_anew(&self) -> Result<&Shards, Gone> {
         let part = match self.take_over() {
@@ -217,7 +218,7 @@ impl AttachedNode {
         Ok(&self.part.publish(part).shards)
     }
 
-    /// With what the parent has of the node, if it is whole.
+    /// Takes over the parent's part of the node, if it is whole.
     fn take_over(&self) -> Option<Part> {
         let parents = self.part.inherited()?;
         if let Some(attachment) = &parents.shards.get(0).attachment {
@@ -236,8 +237,8 @@ impl AttachedNode {
         shards.is_some_and(|shards| shards.iter().any(|(_, handle)| handle.lease.is_held_here()))
     }
 
-    /// Keeps the threads of this process out of the node's stack, until [`AttachedNode::stay`], and
-    /// waits until none is in the middle of it, but no longer than `longest`.
+    /// Keeps the threads of this process out of the node's stack, until [`AttachedNode::stay`].
+    /// Waits until none is in the middle of it, but no longer than `longest`.
     pub fn leave(&self, longest: Duration) {
         if self.part.get().is_none() {
             return;
@@ -249,7 +250,7 @@ impl AttachedNode {
         }
     }
 
-    /// This process does not end after all.
+    /// Takes back [`AttachedNode::leave`]: this process does not end after all.
     pub fn stay(&self) {
         if self.part.get().is_some() {
             stay();
@@ -264,8 +265,8 @@ impl AttachedNode {
         }
     }
 
-    /// From now on this process waits for no closing: it is about to lose the right to the system calls
-    /// that this takes.
+    /// Has this process wait for no closing from now on. It is about to lose the right to the
+    /// system calls that this takes.
     pub fn be_silent(&self) {
         self.is_silent.store(true, Relaxed);
     }
@@ -275,22 +276,23 @@ impl AttachedNode {
         self.name.as_str()
     }
 
-    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them: for a process
-    /// that may not look itself. None: there is no such node, or the engine does not answer.
+    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them.
+    /// It is for a process that may not look itself. Empty if there is no such node, or the engine
+    /// does not answer.
     pub fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
         let shards = self.shards().ok();
         let attachment = shards.and_then(|shards| shards.get(0).attachment.as_ref());
         attachment.map_or_else(Vec::new, |attachment| attachment.names(node))
     }
 
-    /// The ways to its shards, if this process has attached: a forked child has not, as
-    /// long as it does not use anything.
+    /// The ways to the node's shards, if this process has attached. A forked child has not, as long
+    /// as it does not use anything.
     #[inline]
     pub fn shards_in_use(&self) -> Option<&Shards> {
         self.part.get().map(|part| &part.shards)
     }
 
-    /// The ways to its shards.
+    /// The ways to the node's shards.
     ///
     /// # Errors
     ///
@@ -304,7 +306,7 @@ impl AttachedNode {
     }
 }
 
-/// Attaches to what the node is at present.
+/// Attaches to the node in its present life.
 fn open(mut connection: Connection, process: Process) -> Result<(Part, Door), AttachError> {
     let Attached { attachment, door } = connection.attach()?;
     let description: Description =
@@ -337,11 +339,11 @@ fn settle(
         handles.push(handle);
         direct = direct.or(found);
     }
-    // Without those who keep watch, who have the lookout themselves.
+    // `with_holder` makes handles without a vigil, which would refer to the lookout itself.
     let leases = handles
         .iter()
         .map(|handle| handle.lease.lease().with_holder(number));
-    // Nobody else has set them.
+    // No other code sets them, so this cannot fail.
     let _ = lookout.leases.set(leases.collect());
     wakes.set(
         handles
@@ -389,7 +391,7 @@ fn settle(
     Ok(Part { shards, estate })
 }
 
-/// The same in one of the shards.
+/// Settles an attachment in one of the node's shards.
 fn settle_in(
     ground: &Ground,
     number: u16,
@@ -429,7 +431,7 @@ fn settle_in(
         ));
         let wakes = Arc::clone(&lookout.wakes);
         let lease = pieces.lease.with_holder(number).with_vigil(Arc::new(move || {
-            // Whoever waits for the lease finds it closed.
+            // A thread that waits for the lease finds it closed.
             let _ = lookout.check();
         }));
         let link = NodeLink::Port(Box::new(port), tap);

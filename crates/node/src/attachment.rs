@@ -1,4 +1,4 @@
-//! What connects a process with its node's engine.
+//! The connection of a process with its node's engine.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,8 +25,8 @@ use crate::holder::{Holder, HolderError, Pool};
 use crate::lookout::Lookout;
 use crate::wait::{Gone, Guard};
 
-/// How often a process looks whether the engine still lives, if it calls and never
-/// waits. The kernel tells those who wait.
+/// How often a process looks whether the engine still lives, if it calls and never waits. The
+/// kernel tells threads that wait.
 const PERIOD_NS: u64 = 100_000_000;
 
 /// When to ask an engine again that did not answer, since it may be stopped, and for peers
@@ -43,20 +43,20 @@ const MAX_MAPPED: usize = 2 * MeshSettings::MAX_PEERS;
 /// Calls between two looks at the clock.
 const CALLS: u32 = 16;
 
-/// The connection of an attached process. Its end is how the engine learns of the
-/// process's, and the process of the engine's.
+/// The connection of an attached process. The engine learns of the process's end by the
+/// connection's, and the process of the engine's.
 pub(crate) struct Membership {
     connection: Mutex<Connection>,
     pool: Pool,
     lookout: Arc<Lookout>,
-    /// What this process's children take over.
+    /// The estate that this process's children take over.
     estate: Arc<Estate>,
 }
 
-/// The same as the way to one of the node's shards has it.
+/// The connection of an attached process, as the way to one of the node's shards has it.
 pub(crate) struct Attachment {
     membership: Arc<Membership>,
-    /// Which of the node's shards it is about.
+    /// The shard of the node that it leads to.
     shard: u8,
     /// When this process looked last whether the engine lives, in nanoseconds.
     looked_at: AtomicU64,
@@ -64,17 +64,18 @@ pub(crate) struct Attachment {
     mapped: AtomicU32,
     /// When to ask again for peers that the engine did not tell of in time, in nanoseconds.
     asks_at: AtomicU64,
-    /// When to try peers again that this process could not map, in nanoseconds; 0: there are none.
+    /// When to try peers again that this process could not map, in nanoseconds; 0 if there are
+    /// none.
     retries_at: AtomicU64,
     mapper: Mapper,
     calls: AtomicU32,
 }
 
-/// What the engine has said when it was asked for a peer.
+/// The engine's answer to a request for a peer.
 enum Asked {
-    /// Nothing yet.
+    /// No answer yet.
     Later,
-    /// This; nothing, if the peer cannot be had.
+    /// The peer's descriptors; `None` if the peer cannot be had.
     Answered(Option<PeerDescriptors>),
 }
 
@@ -99,7 +100,7 @@ impl Attachment {
         connection.names(node).unwrap_or_default()
     }
 
-    /// The holders that are spare.
+    /// The spare holders.
     #[inline]
     pub(crate) fn pool(&self) -> &Pool {
         &self.membership.pool
@@ -155,8 +156,7 @@ impl Attachment {
         asked.map_err(|error| HolderError::of(error, HolderError::Foreign))
     }
 
-    /// Has the engine connect those who connect to the listener that a holder stands for to
-    /// one of the kernel's.
+    /// Has the engine forward peers that connect to a holder's listener to one of the kernel's.
     pub(crate) fn forward(
         &self,
         holder: &Holder,
@@ -185,12 +185,12 @@ impl Attachment {
         self.membership.lookout.engine()
     }
 
-    /// Fails if the engine is gone; tells everybody else so. One system call.
+    /// Fails if the engine is gone, and tells the node's other threads so. One system call.
     pub(crate) fn check(&self) -> Result<(), Gone> {
         self.membership.lookout.check()
     }
 
-    /// The same, at most once a period.
+    /// Fails if the engine is gone, like [`Attachment::check`], but looks at most once a period.
     #[inline]
     pub(crate) fn check_at(&self, now: Instant) -> Result<(), Gone> {
         if now.0.saturating_sub(self.looked_at.load(Relaxed)) < PERIOD_NS {
@@ -200,7 +200,7 @@ impl Attachment {
         self.check()
     }
 
-    /// The same, for calls that do not know the time.
+    /// Fails if the engine is gone, for calls that do not know the time. Looks once in some calls.
     #[inline]
     pub(crate) fn count_call(&self) -> Result<(), Gone> {
         let calls = self.calls.load(Relaxed).wrapping_add(1);
@@ -260,7 +260,7 @@ impl Attachment {
             };
             match descriptors.map(|descriptors| port.map(slot, generation, descriptors)) {
                 Some(Ok(mapped)) => self.membership.estate.note(self.shard, &mapped),
-                // The peer is cut off, and no peer of anybody.
+                // The peer is cut off, and is no process's peer any more.
                 Some(Err(error)) if error.is_offence() => {}
                 // It cannot be had now. Others take its frames, and so does this process later.
                 _ => {
@@ -293,7 +293,7 @@ impl Attachment {
     }
 }
 
-/// Which thread of a process maps peers.
+/// Which thread of a process maps peers, so that only one does.
 #[derive(Default)]
 struct Mapper {
     is_busy: Mutex<bool>,
@@ -304,7 +304,7 @@ struct Mapper {
 struct Turn<'a>(&'a Mapper);
 
 impl Mapper {
-    /// Waits until nobody maps peers. `None`: somebody does, and takes long.
+    /// Waits until no thread maps peers. Returns `None` if another thread does so and takes long.
     fn take(&self) -> Option<Turn<'_>> {
         let is_busy = self.is_busy.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.done.wait_timeout_while(is_busy, MAPPING, |is_busy| *is_busy);
@@ -337,8 +337,8 @@ impl Membership {
         }
     }
 
-    /// The descriptors of a bank of direct connections. `None`: it is not there any more, or the
-    /// engine does not answer.
+    /// The descriptors of a bank of direct connections. Returns `None` if it is not there any more,
+    /// or the engine does not answer.
     pub(crate) fn bank(&self, entry: &Entry) -> Option<Vec<OwnedFd>> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.bank(entry.slot, entry.generation).ok()?
@@ -366,7 +366,7 @@ impl Drop for Membership {
     }
 }
 
-/// The system does not let this process copy a descriptor.
+/// The error of a process that the system does not let copy a descriptor.
 fn no_room(error: std::io::Error) -> HolderError {
     HolderError::System(Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
 }
@@ -375,7 +375,7 @@ fn no_room(error: std::io::Error) -> HolderError {
 mod tests {
     use super::*;
 
-    /// Several threads that connected at once when a node had just begun asked for their peer's
+    /// Several threads connected at once when a node had just begun. They asked for their peer's
     /// hardware address before it was mapped, and then a second later.
     #[test]
     fn one_thread_maps_peers_and_others_wait_for_it() {
@@ -389,7 +389,8 @@ mod tests {
         });
     }
 
-    /// It gave back what it had not, under the lock.
+    /// A thread that has waited in vain leaves the turn to the thread that has it. It once gave
+    /// back a turn that it did not have.
     #[test]
     fn who_has_waited_in_vain_leaves_the_turn_to_who_has_it() {
         let mapper = Mapper::default();

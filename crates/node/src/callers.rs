@@ -1,9 +1,9 @@
-//! Who is behind the kernel's connections that the engine makes on behalf of a node's peers.
+//! The peers behind the kernel's connections that the engine makes on behalf of a node's peers.
 //!
-//! A process behind a filter of system calls cannot ask anybody, and one that waits for the
-//! kernel's connections past the library does not. They have a table that was mapped before: by
-//! the port that the engine connects from, which nobody else has meanwhile, the ends of the node's
-//! connection. The engine fills an entry before it connects.
+//! A process behind a filter of system calls cannot ask for them. One that waits for the kernel's
+//! connections past the library does not. Both have a table that was mapped before. It has the ends
+//! of the node's connection, by the port that the engine connects from, which no other socket has
+//! meanwhile. The engine fills an entry before it connects.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,27 +16,27 @@ use toehold_shm::{Access, Region, Words};
 use crate::descriptors;
 use crate::ownership::Relayed;
 
-/// Which of those who connect to a node's listener the engine connects to the kernel's.
+/// Which of a node's listener's peers the engine forwards to the kernel's listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Forwarded {
-    /// All of them.
+    /// All peers.
     All,
-    /// Those whom the program does not accept on the node, as long as it does not wait for
-    /// them there: it may wait for the kernel's, in a way that nobody on the node hears of.
+    /// Peers that the program does not accept on the node, as long as it does not wait for them
+    /// there. It may wait for the kernel's in a way of which the node is not told.
     Unattended,
 }
 
-/// "TOECAL", and the version of the layout.
+/// The first word of a table: "TOECAL", and the version of the layout.
 const MARK: u64 = u64::from_be_bytes(*b"TOECAL\0\x01");
 
 /// Words of an entry: both addresses, as IPv6 has them, and both ports below a bit that says
 /// that there is one.
 const ENTRY: usize = 5;
 
-/// Of the last word.
+/// The bit of an entry's last word that says that the entry is valid.
 const IS_THERE: u64 = 1 << 32;
 
-/// The entry of port 0, which nobody connects from, has the mark.
+/// The entry of port 0, from which no socket connects, has the mark.
 const ENTRIES: usize = 1 << 16;
 
 const BYTES: usize = ENTRIES * ENTRY * size_of::<u64>();
@@ -46,21 +46,21 @@ const BYTES: usize = ENTRIES * ENTRY * size_of::<u64>();
 pub struct Callers(Words<AtomicU64>);
 
 impl Callers {
-    /// Makes an empty one. `None`: the system has no memory or no descriptors.
+    /// Makes an empty table. Returns `None` if the system has no memory or no descriptors.
     pub fn create() -> Option<Callers> {
         let region = Region::create("toehold-callers", BYTES).ok()?;
         let made = Words::<AtomicU64>::all_of(region, MARK)?;
         Callers::open(descriptors::copy(made.region().fd()?).ok()?)
     }
 
-    /// The one that a descriptor is of. `None`: it is something else.
+    /// The table that a descriptor is of. Returns `None` if it is something else.
     pub(crate) fn open(descriptor: OwnedFd) -> Option<Callers> {
         let region = Region::open_within(descriptor, Access::ReadWrite, BYTES as u64).ok()?;
         let words = Words::all_of(region, MARK)?;
         (words.len() >= ENTRIES * ENTRY).then_some(Callers(words))
     }
 
-    /// What another process makes the same of.
+    /// The table's descriptor, of which another process makes the same table.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.region().fd()
     }
@@ -78,7 +78,7 @@ impl Callers {
         self.0.word(usize::from(port) * ENTRY + index)
     }
 
-    /// Who connects from a port, from now on.
+    /// Notes the ends of the peer's connection that the engine serves from a port, from now on.
     pub(crate) fn note(&self, port: u16, local: SocketAddr, peer: SocketAddr) {
         for (index, end) in [local, peer].into_iter().enumerate() {
             let bits = bits(end.ip());
@@ -89,7 +89,7 @@ impl Callers {
         self.word(port, ENTRY - 1).store(IS_THERE | ports, Release);
     }
 
-    /// Nobody does any more.
+    /// Forgets a port from which the engine connects for no peer any more.
     pub(crate) fn forget(&self, port: u16) {
         self.word(port, ENTRY - 1).store(0, Relaxed);
     }

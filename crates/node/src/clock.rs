@@ -12,7 +12,7 @@ pub(crate) fn now() -> Instant {
     Instant(toehold_shm::monotonic_ns())
 }
 
-/// A span as the system wants it.
+/// A span in the form that the system takes.
 pub(crate) fn timespec(span: Duration) -> Timespec {
     Timespec {
         tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
@@ -20,7 +20,7 @@ pub(crate) fn timespec(span: Duration) -> Timespec {
     }
 }
 
-/// The earlier of two points in time that may never come.
+/// The earlier of two points in time, of which `None` never comes.
 pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

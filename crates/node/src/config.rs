@@ -1,4 +1,4 @@
-//! What a node is told when it is made.
+//! The configuration of a node that a program makes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::error::NodeError;
 use crate::kernel::Device;
 use crate::placement::Placement;
 
-/// Most connections of a node. What remains of closed ones is found through the same table.
+/// Most connections of a node. The remains of closed ones are found through the same table.
 pub(crate) const MAX_CONNECTIONS: u32 = 16_000_000;
 
 /// Settings of a node, with defaults for all but its names.
@@ -54,7 +54,7 @@ pub struct NodeConfig {
     pub(crate) placement: Placement,
     pub(crate) shards: u8,
     pub(crate) seed: Option<u64>,
-    /// The kernel's stack beside the node's.
+    /// The device of the kernel's stack beside the node's.
     pub(crate) kernel: Option<Arc<Device>>,
 }
 
@@ -79,9 +79,8 @@ const LONG_PATHS_BUFFER: u32 = 8 << 20;
 const BLOCK_LEN: u32 = 1 << 14;
 
 impl NodeConfig {
-    /// A node of the fabric whose directory this is (made if it does not
-    /// exist), under a name that is unique in it: 1 to 63 letters, digits,
-    /// `-`, `_` or `.`.
+    /// A node of the fabric whose directory this is, which is made if it does not exist. The name
+    /// is unique in it: 1 to 63 letters, digits, `-`, `_` or `.`.
     pub fn new(fabric: impl Into<PathBuf>, name: impl Into<String>) -> Self {
         Self {
             fabric: Some(fabric.into()),
@@ -89,7 +88,7 @@ impl NodeConfig {
         }
     }
 
-    /// A node of no fabric: its programs can reach one another and nobody else.
+    /// A node of no fabric: its programs can reach one another and no other node.
     pub fn alone(name: impl Into<String>) -> Self {
         let stack = Config::default();
         Self {
@@ -119,7 +118,7 @@ impl NodeConfig {
         }
     }
 
-    /// The IP addresses that it has.
+    /// The node's IP addresses.
     pub(crate) fn bound(&self) -> Bound {
         Bound::new(
             self.ipv4.map(|(address, _)| address),
@@ -176,15 +175,16 @@ impl NodeConfig {
         self
     }
 
-    /// How many of the peers one user and one process can be; as many as there can be by default.
+    /// Limits how many of the peers one user and one process can be. By default they can be all
+    /// peers.
     #[must_use]
     pub fn quotas(mut self, quotas: Quotas) -> Self {
         self.quotas = quotas;
         self
     }
 
-    /// Whether peers of the same user read bulk data where they lie, each in a memory file that
-    /// holds nothing but what is sent to it. The default.
+    /// Whether peers of the same user read bulk data in place, the default. Each peer does so in a
+    /// memory file that holds nothing but what is sent to it.
     #[must_use]
     pub fn zero_copy(mut self, on: bool) -> Self {
         self.zero_copy = on;
@@ -228,7 +228,7 @@ impl NodeConfig {
         self
     }
 
-    /// Whether what it does is counted; not by default.
+    /// Sets whether the work of the strategy of [`demux`](Self::demux) is counted; not by default.
     #[must_use]
     pub fn demux_counters(mut self, on: bool) -> Self {
         self.demux_counters = on;
@@ -243,7 +243,7 @@ impl NodeConfig {
         self
     }
 
-    /// Who drives the stack; [`Placement::Adaptive`] by default.
+    /// The threads that drive the stack; [`Placement::Adaptive`] by default.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
@@ -375,10 +375,10 @@ impl NodeConfig {
 /// TCP's settings for links that stay on one machine: round trips of
 /// microseconds, and losses only where a ring is full.
 ///
-/// The retransmission timeout's floor is 10 ms, above the delays that a busy
-/// machine's scheduler causes. Acknowledgements wait long enough for a program's answer to
-/// carry them, and no longer: the peer's tail loss probe goes out 2 ms after the last
-/// segment (RFC 8985 §7.2), and what it brings again was never lost.
+/// The retransmission timeout's floor is 10 ms, above the delays that a busy machine's scheduler
+/// causes. Acknowledgements wait long enough for a program's answer to carry them, and no longer.
+/// The peer's tail loss probe goes out 2 ms after the last segment (RFC 8985 §7.2), and what it
+/// brings again was never lost.
 pub fn local_tcp() -> TcpConfig {
     growing(TcpConfig {
         rto_min: Duration::from_millis(10),
@@ -389,7 +389,7 @@ pub fn local_tcp() -> TcpConfig {
     })
 }
 
-/// With buffers that grow: beyond a gateway, paths may be long.
+/// Settings with buffers that grow: beyond a gateway, paths may be long.
 fn growing(tcp: TcpConfig) -> TcpConfig {
     TcpConfig {
         send_buffer: SEND_BUFFER,

@@ -1,5 +1,5 @@
-//! What all holders of a connection or listener share that is no affair of its stack's: whether calls wait and how
-//! long, and what a program has set of it that only programs know of.
+//! The state that all holders of a connection or listener share beside the stack's. It says whether
+//! calls wait and how long, and has settings that only programs know of.
 //!
 //! The kernel keeps this in the open file description. Here it lies in the shard's region, by the number of the
 //! [holder](crate::Holder), outside of the lease: whether calls wait is one load. A process may write nonsense there,
@@ -20,7 +20,7 @@ use crate::direct::DirectEnd;
 /// Words before the settings: four lines of a cache, of which calls read the first.
 const FRONT: usize = 32;
 
-/// Words of the settings of a socket that no stack keeps, and the one before them.
+/// Words of the settings of a socket that no stack keeps.
 const SETTINGS: usize = size_of::<Settings>().div_ceil(size_of::<u64>());
 
 /// Words of one description.
@@ -28,16 +28,16 @@ const WORDS: usize = (FRONT + 1 + SETTINGS).next_multiple_of(8);
 
 /// The words before the notes.
 mod at {
-    /// Whether calls wait, and marks of whoever uses the socket.
+    /// Whether calls wait, and marks of the program that uses the socket.
     pub(super) const FLAGS: usize = 0;
     /// Nanoseconds that reading waits at most; 0: any time.
     pub(super) const READ_TIMEOUT: usize = 1;
     pub(super) const WRITE_TIMEOUT: usize = 2;
     /// Bytes that a call which waits for any waits for.
     pub(super) const LOW_WATER: usize = 3;
-    /// How many bytes calls that peek leave out; less than zero: that is off.
+    /// How many bytes calls that peek leave out; peeking is off if that is less than zero.
     pub(super) const PEEK_BEHIND: usize = 4;
-    /// What `listen` was told.
+    /// The backlog that `listen` was given.
     pub(super) const BACKLOG: usize = 5;
     /// Odd while a thread changes the notes.
     pub(super) const VERSION: usize = 6;
@@ -57,13 +57,14 @@ const NOTES: usize = (FRONT - at::NOTES) * size_of::<u64>();
 /// The flag of calls that do not wait. The bits from 32 on are marks.
 const NONBLOCKING: u64 = 1;
 
-/// The flag of a socket of IPv6, whatever its connection's addresses are.
+/// The flag of an IPv6 socket, whatever its connection's addresses are.
 const IPV6: u64 = 2;
 
-/// How often a thread looks again while another one changes the notes. One that was killed meanwhile keeps nobody.
+/// How often a thread looks again while another one changes the notes. After that it goes on, for
+/// the other one may have been killed.
 const PATIENCE: u32 = 1000;
 
-/// Those of a shard.
+/// The descriptions of a shard's holders.
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptions {
     words: Words<AtomicU64>,
@@ -91,7 +92,7 @@ impl Descriptions {
         })
     }
 
-    /// That of a holder's number.
+    /// The description of a holder, by its number.
     #[inline]
     pub(crate) fn of(&self, number: u32) -> Option<Description> {
         let first = number as usize * WORDS;
@@ -103,7 +104,7 @@ impl Descriptions {
         })
     }
 
-    /// The names that a holder's descriptor has in the system.
+    /// Notes the names that a holder's descriptor has in the system.
     pub(crate) fn name(&self, number: u32, inode: u64, cookie: u64) {
         let first = number as usize * WORDS;
         for (at, value) in [(at::INODE, inode), (at::COOKIE, cookie)] {
@@ -113,12 +114,13 @@ impl Descriptions {
         }
     }
 
-    /// A process looks at the names of all that is held: no other connection is to have one of them.
+    /// Notes that a process looks at the names of all held descriptors. From then on no other
+    /// connection is to have one of those names.
     pub(crate) fn look(&self) {
         self.looks.word(0).fetch_add(1, Relaxed);
     }
 
-    /// How often that was done.
+    /// How often a process has looked at the names of all held descriptors.
     #[inline]
     pub(crate) fn looks(&self) -> u64 {
         self.looks.word(0).load(Relaxed)
@@ -168,7 +170,7 @@ impl Descriptions {
         touched.filter_map(|number| Some((number, self.direct_end(number)?)))
     }
 
-    /// The holder of that number stands for something new.
+    /// Begins the description of the socket that the holder of that number stands for now.
     pub(crate) fn begin(&self, number: u32) {
         let first = number as usize * WORDS;
         let word = |at| self.words.get(first + at);
@@ -192,7 +194,7 @@ impl Descriptions {
     }
 }
 
-/// What the holders of one connection or listener share.
+/// The state that the holders of one connection or listener share.
 #[derive(Clone)]
 pub struct Description {
     place: Place,
@@ -204,7 +206,7 @@ enum Place {
         words: Words<AtomicU64>,
         first: usize,
     },
-    /// Of a node that only this process uses.
+    /// The words of a node that only this process uses.
     Own(Arc<[AtomicU64; WORDS]>),
 }
 
@@ -212,7 +214,7 @@ impl Description {
     /// Bytes of notes that there is room for.
     pub const NOTES: usize = NOTES;
 
-    /// That of something that has no holder.
+    /// The description of something that has no holder.
     pub fn private() -> Description {
         let words = std::array::from_fn(|at| {
             AtomicU64::new(match at {
@@ -267,7 +269,7 @@ impl Description {
             .into()
     }
 
-    /// The marks that a program's holders of the socket have made: what they mean, they know.
+    /// The marks that programs have made. Their meaning is known to the programs alone.
     #[inline]
     pub fn marks(&self) -> u32 {
         (self.word(at::FLAGS).load(Relaxed) >> 32) as u32
@@ -279,7 +281,7 @@ impl Description {
         let _ = self.word(at::FLAGS).fetch_update(Relaxed, Relaxed, change);
     }
 
-    /// How long reading waits; `None`: as long as it takes.
+    /// How long reading waits; `None` means as long as it takes.
     #[inline]
     pub fn read_timeout(&self) -> Option<Duration> {
         span(self.word(at::READ_TIMEOUT))
@@ -312,7 +314,7 @@ impl Description {
         self.word(at::LOW_WATER).store(bytes.into(), Relaxed);
     }
 
-    /// How many bytes calls that peek leave out; less than zero: that is off.
+    /// How many bytes calls that peek leave out; peeking is off if that is less than zero.
     #[inline]
     pub fn peek_behind(&self) -> i32 {
         self.word(at::PEEK_BEHIND).load(Relaxed) as i32
@@ -329,12 +331,12 @@ impl Description {
         let _ = self.word(at::PEEK_BEHIND).fetch_update(Relaxed, Relaxed, change);
     }
 
-    /// What `listen` was told.
+    /// The backlog that `listen` was given.
     pub fn backlog(&self) -> i32 {
         self.word(at::BACKLOG).load(Relaxed) as i32
     }
 
-    /// Notes what `listen` was told.
+    /// Notes the backlog that `listen` was given.
     pub fn set_backlog(&self, backlog: i32) {
         self.word(at::BACKLOG).store(backlog as u64, Relaxed);
     }
@@ -345,8 +347,8 @@ impl Description {
         self.word(at::VERSION).load(Acquire)
     }
 
-    /// What programs have noted of the socket: bytes whose meaning they know. Nothing but the number of bytes is
-    /// checked.
+    /// The notes of programs about the socket: bytes whose meaning only the programs know. Nothing
+    /// but the number of bytes is checked.
     pub fn notes(&self) -> Vec<u8> {
         let mut notes = Vec::new();
         for _ in 0..PATIENCE {
@@ -386,7 +388,7 @@ impl Description {
     }
 
     fn write_notes(&self, notes: &[u8]) {
-        // Whoever is killed in the middle leaves none.
+        // A thread that is killed in the middle leaves none.
         self.word(at::NOTED).store(0, Relaxed);
         std::sync::atomic::fence(Release);
         for (at, bytes) in notes.chunks(size_of::<u64>()).enumerate() {
@@ -425,7 +427,7 @@ impl Description {
     ///
     /// # Errors
     ///
-    /// That of `change`.
+    /// The error of `change`.
     pub fn change_settings<E>(&self, change: impl FnOnce(&mut Settings) -> Result<(), E>) -> Result<(), E> {
         let version = self.word(at::SETTINGS_VERSION);
         let began = begin_change(version);
@@ -438,7 +440,8 @@ impl Description {
         changed
     }
 
-    /// The notes of something new that no other thread knows of yet. `false`: there is no room for so many.
+    /// Writes the notes of something new that no other thread knows of yet. Returns `false` if
+    /// there is no room for so many.
     pub fn begin_notes(&self, notes: &[u8]) -> bool {
         let fits = notes.len() <= NOTES;
         if fits && !notes.is_empty() {
@@ -473,7 +476,7 @@ fn begin_change(version: &AtomicU64) -> u64 {
     }
 }
 
-/// No time at all stands for any time.
+/// Reads a time. A time of zero stands for any time.
 fn span(word: &AtomicU64) -> Option<Duration> {
     Some(word.load(Relaxed))
         .filter(|&ns| ns != 0)
@@ -559,7 +562,7 @@ mod tests {
         assert_eq!((seen.keepalive_probes(), seen.send_buffer()), (7, 9000));
     }
 
-    /// A thread that is killed in the middle of a change must keep nobody.
+    /// A thread that is killed in the middle of a change must not keep others waiting.
     #[test]
     fn notes_of_killed_writer_are_changed_by_the_next() {
         let all = shared();

@@ -6,12 +6,11 @@
 //! windows. The driver sees to these, like a program's thread that waits: it
 //! sits at the link's descriptor and uses no processor unless something happens.
 //!
-//! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call
-//! does not tell the driver that it comes and goes; it leaves a mark, and the
-//! driver looks for marks about every millisecond, and less often the longer it has
-//! found nothing to do. Only when there is none, it takes its seat; and the next call
-//! makes it get up again. While the program waits in a call for long, the driver looks
-//! for nothing at all.
+//! Under [`Placement::Adaptive`] it must cost a busy program nothing. So a call does not tell the
+//! driver that it comes and goes; it leaves a mark. The driver looks for marks about every
+//! millisecond, and less often the longer it has found nothing to do. Only when there is none, it
+//! takes its seat; and the next call makes it get up again. While the program waits in a call for
+//! long, the driver looks for nothing at all.
 //!
 //! Under [`Placement::Engine`] it is the only one to take frames from the link and to
 //! send any. Programs write and read along the lanes of their connections' channels, and
@@ -38,29 +37,29 @@ use crate::wait::{Gone, Guard, Operation, ShardHandle, SpinBudget};
 const PERIOD: Duration = Duration::from_micros(600);
 
 /// Looks in vain, since the driver last was of use, after which the time between two of them
-/// doubles: a look takes a few microseconds of a processor that may be the program's.
+/// doubles. A look takes a few microseconds of a processor that may be the program's.
 const VAIN: u32 = 4;
 
 /// Most periods between two looks, and before it takes a wait for one that lasts.
 const MOST_PERIODS: u32 = 8;
 
-/// How often a driver that rests looks whether the process that drives or sleeps at the link is stopped,
-/// while threads of other processes rely on it. With that, and with the time between looks of a driver
-/// that watches, a stopped process is noticed within 10 ms.
+/// How often a driver that rests looks for a stopped process that drives or sleeps at the link. It
+/// looks while threads of other processes rely on that process. With that, and with the time
+/// between looks of a driver that watches, a stopped process is noticed within 10 ms.
 const STOPPED_LOOK: Duration = Duration::from_millis(8);
 
 /// How long the driver goes on looking so often after it last saw such threads.
 const RELIANCE: Duration = Duration::from_secs(1);
 
-/// How long others may drive or sleep at the link without any sign of life before
-/// the driver looks after them: their process may be stopped.
+/// How long others may drive or sleep at the link without any sign of life before the driver looks
+/// after them. Their process may be stopped.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What the driver does at present.
+/// The present mode of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Mode {
-    /// There is none, or it does not run yet, or no longer.
+    /// There is no driver, or it does not run yet, or no longer.
     Absent = 0,
     /// Looks for marks now and then.
     Watching = 1,
@@ -92,7 +91,7 @@ impl Mode {
 /// Processes from this number on are not known to be limited: a node has no more at once.
 const MOST_LIMITED: u16 = 1 << 13;
 
-/// What programs and the driver tell each other without the lease.
+/// The words by which programs and the driver tell each other things without the lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Signals {
     words: Words,
@@ -106,7 +105,7 @@ const PLACEMENT: usize = 1;
 const PEERS: usize = 2;
 /// Counts the calls that began to wait.
 const TURNS: usize = 3;
-/// A bit for each process: its processor time is limited ([`crate::quota`]).
+/// A bit for each process whose processor time is limited ([`crate::quota`]).
 const LIMITED: usize = 4;
 
 impl Signals {
@@ -147,7 +146,8 @@ impl Signals {
         self.words.word(PEERS).load(Acquire)
     }
 
-    /// A call begins to wait, and drives instead of whoever did. With the lease held.
+    /// Notes that a call begins to wait, and drives instead of the thread that did. The caller
+    /// holds the lease.
     #[inline]
     pub(crate) fn turn(&self) {
         let turns = self.words.word(TURNS);
@@ -194,17 +194,17 @@ impl Signals {
     }
 }
 
-/// How the driver goes to sleep.
+/// The way in which the driver goes to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Watch,
-    /// So long at most.
+    /// Rests, so long at most.
     Rest(Duration),
-    /// At the link, until then.
+    /// Sits at the link, until then.
     Sit(Option<Instant>),
 }
 
-/// Who drove or slept at the link when the driver looked, and since when.
+/// The thread that drove or slept at the link when the driver looked, and since when.
 #[derive(Debug, Default)]
 struct Seen {
     pulse: Option<Pulse>,
@@ -213,7 +213,7 @@ struct Seen {
     relied: Option<Instant>,
 }
 
-/// The engine's end of a shard: what its driver sleeps on, and what ends it.
+/// The engine's end of a shard: the bells its driver sleeps on, and the flag that ends it.
 pub(crate) struct Driver {
     shard: OneShard,
     processes: Arc<Processes>,
@@ -287,7 +287,7 @@ impl Driver {
         self.leave()
     }
 
-    /// Drives if nobody else does.
+    /// Drives if no other thread does.
     fn plan(&self, seen: &mut Seen, vain: &mut u32) -> Result<Plan, Gone> {
         let mut shard = self.shard.lease.lock()?;
         shard.tick();
@@ -392,7 +392,7 @@ impl Driver {
         driven.map(drop)
     }
 
-    /// Whoever still rests drives from now on.
+    /// Has a thread that still rests drive from now on.
     fn leave(&self) -> Result<(), Gone> {
         let mut shard = self.shard.lease.lock()?;
         if shard.waiting.seats.mode() == Mode::Seated {
@@ -411,7 +411,7 @@ fn periods(vain: u32) -> u32 {
     (1 << (vain / VAIN).min(31)).min(MOST_PERIODS)
 }
 
-/// What the driver waits for while it drives for all: the end of that.
+/// Waits, while the driver drives for all, for the end of that.
 struct Always<'a>(&'a Driver);
 
 impl Operation for Always<'_> {
@@ -434,8 +434,8 @@ impl Operation for Always<'_> {
 }
 
 impl ShardHandle {
-    /// Delivers what was written and closed, for some time at most; what is left
-    /// then is reset. Nobody else uses the shard any more.
+    /// Delivers what was written and closed, for some time at most; what is left then is reset. No
+    /// other thread uses the shard any more.
     pub(crate) fn drain(&self, longest: Duration) -> Result<(), Gone> {
         let mut shard = self.lease.lock()?;
         let deadline = clock::now() + longest;
@@ -465,7 +465,8 @@ impl ShardHandle {
         self.bells.driver.ring();
     }
 
-    /// A thread waits that leaves it to the engine to drive, and nobody does.
+    /// Wakes the driver for a thread that waits and leaves driving to the engine, if no thread
+    /// drives.
     #[cold]
     pub(crate) fn call_driver(&self, shard: &mut Guard<'_>) {
         let seats = &shard.waiting.seats;
@@ -475,7 +476,7 @@ impl ShardHandle {
         }
     }
 
-    /// The last of the program's threads that waited is done.
+    /// Wakes the driver, since the last of the program's threads that waited is done.
     #[cold]
     pub(crate) fn rouse_driver(&self, shard: &mut Guard<'_>) {
         shard.waiting.seats.set_mode(Mode::Watching);

@@ -1,4 +1,4 @@
-//! Why a node could not be made.
+//! The reason why a node could not be made.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use toehold_shm::{OutOfMemory, RegionError};
 
 use crate::kernel::KernelError;
 
-/// Why a node could not be made.
+/// The reason why a node could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The name is no name of a node.
@@ -22,17 +22,17 @@ pub enum NodeError {
     /// A bound of the configuration is out of range.
     #[error("{what} cannot be {value}; choose {range}")]
     Bound {
-        /// Which.
+        /// The bound's name.
         what: &'static str,
-        /// What it was.
+        /// The value that was given.
         value: u64,
-        /// What it may be.
+        /// The values that are allowed.
         range: &'static str,
     },
     /// The fabric does not let the node in.
     #[error("cannot join the fabric: {0}")]
     Join(#[from] JoinError),
-    /// There is no memory for the node.
+    /// The system has no memory for the node.
     #[error("no memory for the node: {0}; lower its bounds of connections and payload memory")]
     Region(#[from] RegionError),
     /// The memory is too small for the stack.
@@ -41,10 +41,10 @@ pub enum NodeError {
     /// The TAP device cannot be used.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// There is no memory for direct connections.
+    /// The system has no memory for direct connections.
     #[error("no memory for direct connections: {0}; `--direct no` goes without")]
     Direct(#[from] MemoryError),
-    /// There is no port for the stack.
+    /// The fabric's node has no port for the stack.
     #[error("the node's port: {0}")]
     Port(#[from] PortError),
     /// The capture cannot be written.
@@ -52,7 +52,7 @@ pub enum NodeError {
     Capture {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system has no descriptor left.
@@ -63,12 +63,12 @@ pub enum NodeError {
         "the link can be driven only by the thread that made it; sockets need one that any thread can drive"
     )]
     SingleThread,
-    /// A link that the program has made has one queue.
+    /// A link that the program has made has one queue, and the node has several shards.
     #[error(
         "a node on a link of one's own has one shard; several need a fabric, and a link that is not impaired"
     )]
     OneQueue,
-    /// A capture is of one shard.
+    /// A capture is of one shard, and the node has several.
     #[error(
         "a node with several shards cannot be recorded by its settings; start it with `toehold up`, and record it with `toehold capture`"
     )]
@@ -76,7 +76,7 @@ pub enum NodeError {
     /// The system refuses a thread.
     #[error("cannot start the node's thread: {0} (see `ulimit -u`)")]
     Thread(io::Error),
-    /// No random numbers for the node's secrets.
+    /// The system gives no random numbers for the node's secrets.
     #[error("cannot get random numbers: {0}")]
     Random(Errno),
 }

@@ -1,5 +1,5 @@
-//! What a process has of a node from its engine, and its children take over from it: the
-//! node's memory where it is mapped, the descriptors, and the peers that were met.
+//! What a process has of a node from its engine: the node's memory where it is mapped, the
+//! descriptors, and the peers that were met. Its children take it over.
 //!
 //! A forked child has it all, the mappings and descriptors by the fork and the rest as copies.
 //! Only its number it has to get from the engine, which is to see it die.
@@ -25,38 +25,38 @@ pub(crate) struct Estate {
     direct: Option<DirectGround>,
 }
 
-/// What it has for direct connections.
+/// The process's part of direct connections.
 pub(crate) struct DirectGround {
     pub(crate) waiters: Waiters,
-    /// To the accepting side of the node's own bank.
+    /// The signals to the accepting side of the node's own bank.
     pub(crate) signals: Signals,
-    /// Where this process gets bells from.
+    /// The source of this process's bells.
     pub(crate) bell_source: Arc<BellSource>,
-    /// On which the node's processes ring its waiters.
+    /// The bells on which the node's processes ring its waiters.
     pub(crate) bells: Arc<LazyBells>,
     /// The banks that this process or one that it was forked from has mapped.
     pub(crate) banks: Arc<MappedBanks>,
 }
 
-/// What it has of one of the shards.
+/// The process's part of one of the shards.
 pub(crate) struct Ground {
     pub(crate) layout: Layout,
     pub(crate) fingerprint: u64,
     pub(crate) region: Arc<Region>,
     pub(crate) bells: Bells,
-    /// Of the node's port.
+    /// The bell of the node's port.
     pub(crate) port: Arc<Bell>,
-    /// What is slept on without the lease.
+    /// The descriptor that threads sleep on without the lease.
     pub(crate) sleep_on: Arc<OwnedFd>,
     /// The queues of the TAP device that are this shard's, if the kernel is beside the node.
     kernel: Option<Arc<(Vec<OwnedFd>, TapDescription)>>,
-    /// Those that this process or one that it was forked from has mapped, as long as the port
+    /// The peers that this process or one that it was forked from has mapped, as long as the port
     /// has them.
     peers: Mutex<Vec<Weak<Mapping>>>,
 }
 
 impl Estate {
-    /// Of what the engine has said and given.
+    /// Makes an estate of the engine's description and descriptors.
     pub(crate) fn new(description: Description, descriptors: Vec<OwnedFd>) -> Result<Estate, AttachError> {
         let Description {
             shards,
@@ -115,7 +115,7 @@ impl Estate {
         })
     }
 
-    /// The same for a child, whose parent's is not changed any more.
+    /// Copies the estate for a child. The parent's is not changed any more.
     pub(crate) fn of_child(&self) -> Estate {
         let of_child = |ground: &Ground| Ground {
             layout: ground.layout.clone(),
@@ -140,7 +140,7 @@ impl Estate {
         }
     }
 
-    /// Which of the node's lives it is of.
+    /// The life of the node that it is of.
     pub(crate) fn life(&self) -> u64 {
         self.life
     }
@@ -159,7 +159,7 @@ impl Estate {
         self.shards.iter().map(of_shard).sum()
     }
 
-    /// What it has for direct connections, if the node has them.
+    /// The process's part of direct connections, if the node has them.
     pub(crate) fn direct(&self) -> Option<&DirectGround> {
         self.direct.as_ref()
     }
@@ -184,7 +184,7 @@ impl DirectGround {
     /// Descriptors that the engine gives for it.
     const COUNT: usize = 3;
 
-    /// Of the last descriptors that the engine has given.
+    /// Makes the part for direct connections of the last descriptors that the engine has given.
     fn new(descriptors: &mut Vec<OwnedFd>) -> Result<DirectGround, AttachError> {
         let mut last = || descriptors.pop().ok_or(AttachError::Build);
         let (signals, journal, directory) = (last()?, last()?, last()?);

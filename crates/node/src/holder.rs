@@ -1,15 +1,14 @@
-//! What this process has its connections and listeners by.
+//! The holders by which this process has its connections and listeners.
 //!
-//! A connection of an attached process is held by a descriptor, one end of a pair of
-//! Unix sockets of which the node's engine has the other end: the engine closes the
-//! connection when no process has a copy of the descriptor any more, however that
-//! came about. The pairs are made by the engine, some at a time, and used again and
-//! again: a process that opens and closes connections that it shares with nobody
-//! asks the system for nothing.
+//! A connection of an attached process is held by a descriptor. It is one end of a pair of Unix
+//! sockets of which the node's engine has the other end. The engine closes the connection when no
+//! process has a copy of the descriptor any more, for whatever reason. The engine makes the pairs,
+//! some at a time, and they are used again and again. So a process that opens and closes
+//! connections that it does not share asks the system for nothing.
 //!
-//! Whether a descriptor is shared cannot be asked of the system. It may be if this
-//! process has forked since it got the descriptor, or has given it away; then
-//! nobody but the engine closes the connection.
+//! A process cannot ask the system whether a descriptor is shared. It may be if this process has
+//! forked since it got the descriptor, or has given it away; then only the engine closes the
+//! connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,28 +29,29 @@ const FIRST: u16 = 4;
 /// Holders that wait to be used again, at most. More are closed.
 const SPARE: usize = 64;
 
-/// What keeps a connection or listener open. Dropping it, without having given it
-/// back, lets go of it on behalf of this process.
+/// A descriptor that keeps a connection or listener open. Dropping it, without having given it
+/// back, lets go of the connection or listener on behalf of this process.
 #[derive(Debug)]
 pub struct Holder(Option<Held>);
 
 #[derive(Debug)]
 struct Held {
     number: u32,
-    /// Nothing while the program has it.
+    /// The descriptor, unless the program has it.
     socket: Option<OwnedFd>,
     origin: Origin,
-    /// A copy of the descriptor may be anywhere.
+    /// Whether a copy of the descriptor may be anywhere.
     given_away: AtomicBool,
-    /// The descriptor has what somebody has set of it, as an owner: it stands for nothing else any more.
+    /// The program has set something of the descriptor, such as an owner, so it is not used again
+    /// for another socket.
     is_marked: AtomicBool,
-    /// The engine has taken a port from the kernel for what it stands for.
+    /// Whether the engine has taken a port from the kernel for the holder's socket.
     has_port: bool,
     /// How often the names of all descriptors had been looked at when it began to stand for something.
     looks: AtomicU64,
 }
 
-/// Which process got a holder, and when.
+/// The process that got a holder, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Origin {
     process: u32,
@@ -68,7 +68,7 @@ impl Origin {
     }
 }
 
-/// Why there is no holder.
+/// The reason why there is no holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HolderError {
     /// The node is gone.
@@ -100,16 +100,17 @@ impl HolderError {
 }
 
 impl Holder {
-    /// Of a node that only this process uses.
+    /// The holder of a socket of a node that only this process uses.
     pub(crate) const PRIVATE: Holder = Holder(None);
 
-    /// Its number, unless the node is only this process's.
+    /// The holder's number, unless the node is only this process's.
     #[inline]
     pub(crate) fn number(&self) -> Option<u32> {
         self.0.as_ref().map(|held| held.number)
     }
 
-    /// It begins to stand for something, when the names of all descriptors had been looked at so often.
+    /// Notes that the holder begins to stand for something. `looks` is how often the names of all
+    /// descriptors had been looked at then.
     #[inline]
     pub(crate) fn begin(&self, looks: u64) {
         if let Some(held) = &self.0 {
@@ -117,8 +118,9 @@ impl Holder {
         }
     }
 
-    /// The names of all descriptors were looked at so often by now: what it stands for next is to have another one
-    /// than what it has stood for.
+    /// Notes that the holder stands for nothing now. `looks` is how often the names of all
+    /// descriptors were looked at by now. The next socket that it stands for is to have another
+    /// name than the last.
     #[inline]
     pub(crate) fn end(&self, looks: u64) {
         if let Some(held) = &self.0
@@ -128,8 +130,8 @@ impl Holder {
         }
     }
 
-    /// The descriptor. Whoever gets it may make copies, so that the connection or
-    /// listener is from now on closed by the engine, once nobody has one.
+    /// The descriptor. The caller may make copies, so from now on the engine closes the connection
+    /// or listener, once no process has one.
     ///
     /// # Errors
     ///
@@ -146,7 +148,7 @@ impl Holder {
         self.0.as_mut()?.socket.take()
     }
 
-    /// Ends [`Holder::lend`]. `shared`: another process may have copies that nobody saw.
+    /// Ends [`Holder::lend`]. `shared`: another process may have copies that no call reported.
     pub fn put_back(&mut self, socket: OwnedFd, shared: bool) {
         if let Some(held) = &mut self.0 {
             held.socket = Some(keep(socket));
@@ -154,15 +156,15 @@ impl Holder {
         }
     }
 
-    /// Somebody has set of the descriptor what whatever it stands for next would have as well: an owner,
-    /// flags, a mode. So it stands for nothing else.
+    /// Notes that the program has set an owner, flags or a mode of the descriptor. The next socket
+    /// that it stood for would have them as well, so it is not used again.
     pub fn mark(&self) {
         if let Some(held) = &self.0 {
             held.is_marked.store(true, Relaxed);
         }
     }
 
-    /// As [`Holder::descriptor`], for good: what it stands for stays open.
+    /// The descriptor, for good: its connection or listener stays open.
     ///
     /// # Errors
     ///
@@ -314,21 +316,21 @@ impl Pool {
         })))
     }
 
-    /// Lets go of a holder that others may have. If nobody has, it comes back as this
+    /// Lets go of a holder that other processes may have. If none has, it comes back as this
     /// process's alone.
     pub(crate) fn inherit(&self, connection: &Mutex<Connection>, holder: Holder) -> Option<Holder> {
         let held = holder.0?;
         let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Before it is there: a fork in between makes a copy.
         let origin = Origin::now(self.process);
-        // An engine that does not answer, or has no descriptors left, closes what nobody has.
+        // An engine that does not answer, or has no descriptors left, closes what no process has.
         let (number, socket) = connection.inherit(held.socket?).ok()??;
         Some(Holder(Some(Held {
             number,
             socket: Some(socket),
             origin,
             given_away: AtomicBool::new(false),
-            // What others have set of it, nobody knows.
+            // It is not known what other processes have set of it.
             is_marked: AtomicBool::new(true),
             has_port: false,
             looks: AtomicU64::new(0),

@@ -1,17 +1,16 @@
 //! A node: one network identity, shared by the processes of its programs.
 //!
-//! Its state lies in a region: the stack, who waits for what, and the lease that
-//! lets one thread at a time touch it, of whatever process. A process that has
-//! attached to the region reaches the state through a [`ShardHandle`]. An
-//! *engine process* keeps the node alive: it has the node's place in its fabric
-//! and hands every process that attaches what it needs.
+//! Its state lies in a region. It has the stack, the threads that wait, and the lease that lets one
+//! thread of one process at a time touch it. A process that has attached to the region reaches the
+//! state through a [`ShardHandle`]. An *engine process* keeps the node alive: it has the node's
+//! place in its fabric and hands every process that attaches what it needs.
 //!
 //! | file or folder | what |
 //! | --- | --- |
 //! | `memory` | what lies in a shard's region |
 //! | `shards` | the ways to all shards of a node |
-//! | `shard` | a stack, its link, and who waits for what |
-//! | `wait` | who drives and who rests |
+//! | `shard` | a stack, its link, and the threads that wait and what for |
+//! | `wait` | which thread drives and which ones rest |
 //! | `driver` | driving while no program does |
 //! | `local` | a node whose engine is this process |
 //! | `attached`, `attachment`, `lookout` | a node whose engine is another process |
@@ -22,10 +21,10 @@
 //! | `ownership` | that a process has a connection, a listener, a poll |
 //! | `kernel` | the kernel's stack beside the node's, over a TAP device |
 //! | `config`, `settings` | what a node is told when it is made: by a program, by a command |
-//! | `placement` | who runs the node's stack |
+//! | `placement` | which threads run the node's stack |
 //! | `processes`, `quota` | the node's processes as the system sees them, and which have little processor time |
 //! | `fabric` | where nodes find one another: names, addresses, records |
-//! | `control` | what an engine process and those who reach it say to one another |
+//! | `control` | the messages between an engine process and its clients |
 //! | `engine` | the engine process |
 //! | `run` | what a program is told that runs on a node: where the library is, and the node |
 //! | `usage` | what programs have used of a node |

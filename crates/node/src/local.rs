@@ -33,7 +33,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Blocks of payload memory of a shard, at least.
 const LEAST_BLOCKS: u32 = 16;
 
-/// A node of this process. Its end delivers what its programs have written and closed.
+/// A node of this process. Its end delivers the bytes that its programs have written, and their
+/// closings.
 pub struct LocalNode {
     shards: Arc<Shards>,
     drivers: Vec<(Arc<Driver>, JoinHandle<()>)>,
@@ -201,8 +202,8 @@ impl LocalNode {
 }
 
 impl Drop for LocalNode {
-    /// Nobody holds a socket any more. A forked child's copy is no node: what it shares
-    /// with its parent's is left alone.
+    /// Ends the node: no thread holds a socket any more. A forked child's copy is no node: what it
+    /// shares with its parent's is left alone.
     fn drop(&mut self) {
         if self.process.number() != self.maker {
             std::mem::forget((Arc::clone(&self.shards), std::mem::take(&mut self.drivers)));

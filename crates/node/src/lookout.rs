@@ -1,4 +1,4 @@
-//! How a process that has attached learns that its node's engine is gone, and
+//! The watch of an attached process on its node's engine: it learns that the engine is gone, and
 //! tells all others.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,13 +10,12 @@ use toehold_shm::{Lease, Rest};
 use crate::shard::{Wake, Wakes};
 use crate::wait::Gone;
 
-/// What it takes to look, and to tell: none of it needs the leases, which a dead
-/// engine may hold.
+/// The means to look and to tell. None of them needs the leases, which a dead engine may hold.
 #[derive(Debug)]
 pub(crate) struct Lookout {
     /// The connection with the engine.
     pub(crate) engine: OwnedFd,
-    /// Of all shards, once there are some.
+    /// The leases of all shards, once there are some.
     pub(crate) leases: OnceLock<Vec<Lease>>,
     pub(crate) wakes: Arc<Wakes>,
 }
@@ -27,7 +26,7 @@ impl Lookout {
         self.engine.as_fd()
     }
 
-    /// Fails if the engine is gone; tells everybody else so. One system call.
+    /// Fails if the engine is gone, and tells the node's other threads so. One system call.
     pub(crate) fn check(&self) -> Result<(), Gone> {
         if self.is_alive() {
             return Ok(());
@@ -48,7 +47,7 @@ impl Lookout {
     }
 }
 
-/// Makes every thread of the node that rests look at what has happened.
+/// Makes every thread of the node that rests look again.
 pub(crate) fn rouse_all(wakes: &[Wake]) {
     let (mut seated, mut polled) = (false, false);
     for wake in wakes {

@@ -1,8 +1,8 @@
 //! A region of a node: what lies in it, in which order. Each shard has one of its own, so
 //! that no two shards share anything that a program can write to.
 //!
-//! The order of the pieces is the layout ([`Carver`]): a process that attaches
-//! makes the same calls with the same [`Layout`], and finds the same pieces.
+//! The order of the pieces is the layout ([`Carver`]). A process that attaches makes the same calls
+//! with the same [`Layout`], and finds the same pieces.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,19 +17,19 @@ use crate::direct;
 use crate::driver::Signals;
 use crate::shard::{WAITERS, Waiting};
 
-/// Holders beyond twice as many as there can be sockets.
+/// Holders beyond two for each possible socket.
 const SPARE_HOLDERS: u32 = 1 << 13;
 
-/// What the pieces of a region depend on.
+/// The facts on which the pieces of a region depend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Layout {
-    /// Of the stack, its secrets included.
+    /// The configuration of the stack, its secrets included.
     pub(crate) stack: Config,
     /// Threads that wait and registrations with polls, at most.
     pub(crate) interests: u32,
     /// Holders of connections and listeners, at most; spare ones count.
     pub(crate) holders: u32,
-    /// Of the node's port, if processes share it.
+    /// The configuration of the node's port, if processes share it.
     pub(crate) port: Option<PortConfig>,
     /// Whether the node has direct connections, and this is its first shard.
     pub(crate) direct: bool,
@@ -47,8 +47,8 @@ pub(crate) struct Pieces {
     pub(crate) direct: Option<direct::Pieces>,
 }
 
-/// Words between the pieces that nobody has a reason to write to, once the engine
-/// has: whoever writes nonsense all over the region changes them.
+/// Words between the pieces that no process has a reason to write to, once the engine has. A
+/// process that writes nonsense all over the region changes them.
 #[derive(Debug, Clone)]
 pub(crate) struct Marks {
     words: [Words; 2],

@@ -1,5 +1,5 @@
-//! That a process has a connection, a listener or a poll of a shard. The shard knows
-//! it, so that what nobody has any more is closed, however the process ended.
+//! Notes in a shard that a process has a connection, a listener or a poll of it. So the shard
+//! closes what no process has any more, however the process ended.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,23 +19,23 @@ use crate::wait::{Gone, Guard, ShardHandle};
 pub struct Relayed {
     /// This side's address; none, if the connection is over.
     pub local: Option<SocketAddr>,
-    /// The peer's.
+    /// The peer's address.
     pub peer: Option<SocketAddr>,
 }
 
-/// That this process has a poll, see [`ShardHandle::own`].
+/// The note that this process has a poll, see [`ShardHandle::own`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ownership(Option<u32>);
 
 impl ShardHandle {
-    /// Which thread drives the shard.
+    /// The threads that drive the shard.
     #[inline]
     pub fn placement(&self) -> Placement {
         self.signals.placement()
     }
 
-    /// Something that will keep a connection or listener open. To be taken before the
-    /// lease: it may have to be asked for.
+    /// A holder that will keep a connection or listener open. Take it before the lease: it may have
+    /// to be asked for.
     ///
     /// # Errors
     ///
@@ -52,9 +52,9 @@ impl ShardHandle {
         }
     }
 
-    /// Takes a port from the kernel, if it is beside the node, for the listener that a
-    /// holder will stand for, and says which: 0 is any, and left to the stack where there is
-    /// no kernel. It is given back with the holder. To be called without the lease.
+    /// Takes a port for the listener that a holder will stand for from the kernel, if that is
+    /// beside the node. Returns the port. Port 0 is any, and left to the stack where there is no
+    /// kernel. The port is given back with the holder. Call it without the lease.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl ShardHandle {
         })
     }
 
-    /// Lets a holder stand for a connection or listener. False: it cannot.
+    /// Lets a holder stand for a connection or listener. Returns `false` if it cannot.
     #[inline]
     pub fn hold(&self, shard: &mut Shard, holder: &Holder, source: Event) -> bool {
         let set = |number| {
@@ -82,15 +82,15 @@ impl ShardHandle {
         holder.number().is_none_or(set)
     }
 
-    /// What all who have what a holder stands for share of it.
+    /// The state that all processes with a holder's connection or listener share.
     #[inline]
     pub fn description(&self, holder: &Holder) -> Description {
         let shared = holder.number().and_then(|number| self.descriptions.of(number));
         shared.unwrap_or_else(Description::private)
     }
 
-    /// Whether nobody but this process has what a holder stands for. If so, it is to be
-    /// closed by this process, and by the engine otherwise.
+    /// Whether this process alone has what a holder stands for. If so, it is to be closed by this
+    /// process, and by the engine otherwise.
     #[inline]
     pub fn is_exclusive(&self, holder: &Holder) -> bool {
         let attachment = self.attachment.as_ref();
@@ -127,16 +127,16 @@ impl ShardHandle {
         attachment.identify(descriptor)
     }
 
-    /// What a holder stands for in this shard.
+    /// The connection or listener that a holder stands for in this shard.
     pub(crate) fn held(&self, holder: &Holder) -> Result<Option<Event>, Gone> {
         let shard = self.enter()?;
         let number = holder.number();
         Ok(number.and_then(|number| shard.waiting.holders.get(number)))
     }
 
-    /// Has the engine carry the bytes between a connection and its descriptor, which then is
-    /// a connected Unix socket to any program. Nobody has the connection by its former
-    /// name any more. To be called without the lease.
+    /// Has the engine carry the bytes between a connection and its descriptor, which then is a
+    /// connected Unix socket to any program. No process has the connection by its former name any
+    /// more. Call it without the lease.
     ///
     /// # Errors
     ///
@@ -168,8 +168,8 @@ impl ShardHandle {
     }
 
     /// Has the kernel signal the owner of a connection (SIGURG) when its peer announces urgent
-    /// data: whoever owns the first of two connected Unix sockets. To be called without the
-    /// lease; again, if the owner is another one.
+    /// data. The owner is that of the first of two connected Unix sockets. Call it without the
+    /// lease, and again if the owner changes.
     ///
     /// # Errors
     ///
@@ -196,7 +196,8 @@ impl ShardHandle {
             .or_else(|error| set_owned(false).and(Err(error)))
     }
 
-    /// Whoever has what a holder stands for is told on the node when it is ready, or waits for it there.
+    /// Notes that the program is told on the node when the holder's socket is ready, or waits for
+    /// it there.
     #[inline]
     pub fn attend(&self, shard: &mut Shard, holder: &Holder) {
         if let Some(number) = holder.number() {
@@ -207,8 +208,8 @@ impl ShardHandle {
         }
     }
 
-    /// Has the engine connect those who connect to the listener that a holder stands for to
-    /// one of the kernel's, and note in the table who they are: `which` of them.
+    /// Has the engine forward peers that connect to a holder's listener to one of the kernel's, and
+    /// note their addresses in the table. `which` says which peers.
     ///
     /// # Errors
     ///
@@ -269,8 +270,8 @@ impl ShardHandle {
         })
     }
 
-    /// Notes that this process has a poll, which is to be closed when the process ends.
-    /// `None`: there is no room for that.
+    /// Notes that this process has a poll, which is to be closed when the process ends. Returns
+    /// `None` if there is no room for that.
     pub fn own(&self, shard: &mut Guard<'_>, poll: u32) -> Option<Ownership> {
         if self.attachment.is_none() {
             // The node ends with this process.
@@ -280,7 +281,7 @@ impl ShardHandle {
         Some(Ownership(Some(record)))
     }
 
-    /// It was closed.
+    /// Notes that this process has closed the poll.
     pub fn disown(&self, shard: &mut Guard<'_>, ownership: Ownership) {
         if let Ownership(Some(record)) = ownership {
             shard.waiting.owners.remove(record);

@@ -1,11 +1,11 @@
-//! Who runs a node's stack: a choice that changes nothing but costs.
+//! Which threads run a node's stack: a choice that changes nothing but costs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Who drives a node's stack.
+/// Which threads drive a node's stack.
 ///
 /// ```
 /// use toehold_node::Placement;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The programs' threads while they are in a call on a socket of the node (of a node
-    /// with several shards, of the same shard), whichever that is; nobody at other times.
+    /// The programs' threads while they are in a call on a socket of the node; no thread at other
+    /// times. In a node with several shards, the call is on a socket of the same shard.
     Inline,
     /// A thread of the engine process, always.
     Engine,
@@ -27,7 +27,7 @@ pub enum Placement {
     Adaptive,
 }
 
-/// The text is no placement.
+/// The text is no name of a placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a placement is one of inline, engine, adaptive")]
 pub struct InvalidPlacement;
@@ -36,7 +36,7 @@ impl Placement {
     /// Every placement.
     pub const ALL: [Placement; 3] = [Placement::Inline, Placement::Engine, Placement::Adaptive];
 
-    /// Its name, as it is given on a command line.
+    /// The placement's name, as it is given on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Placement::Inline => "inline",

@@ -1,13 +1,14 @@
-//! Asking an Ethernet whether somebody has an address already, before it is used there.
+//! Asking an Ethernet whether a host has an address already, before it is used there.
 //!
-//! What a fabric's files and its uplinks' pages do not tell of has to be asked as on any
-//! Ethernet: with probes of ARP and of neighbour discovery, which nobody takes anything from
-//! but that the address is wanted. Whoever has it says so, and so does whoever wants it, too.
+//! Addresses that stand neither in a fabric's files nor in its uplinks' pages have to be asked for,
+//! as on any Ethernet. Probes of ARP and of neighbour discovery ask, and hosts learn nothing from
+//! them but that the address is wanted. A host that has the address says so, and so does a host
+//! that wants it, too.
 //!
-//! A fabric's interface, and all that is beyond it, answers within a fraction of a second or
-//! is asleep. So the pauses are shorter than those of the RFC, which are for links on which a
-//! machine takes seconds until its first frame crosses; and the address is not watched
-//! afterwards (RFC 5227 §2.4): who takes it then has to probe, and is answered.
+//! A fabric's interface, and all that is beyond it, answers within a fraction of a second or is
+//! asleep. So the pauses are shorter than those of the RFC, which are for links on which a machine
+//! takes seconds until its first frame crosses. The address is not watched afterwards (RFC 5227
+//! §2.4): a host that takes it then has to probe, and is answered.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -20,14 +21,14 @@ use toehold_wire::{Mac, arp, icmpv6, ipv6, ndisc, protocol};
 
 /// How often each address is asked for, RFC 5227's PROBE_NUM.
 const PROBES: u32 = 3;
-/// Between two of them.
+/// Time between two probes.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After the last one.
+/// Time to wait after the last probe.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a sleep lasts at most, for links that wake nobody.
+/// How long a sleep lasts at most, for links that wake no thread.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Somebody has an address.
+/// Another host has an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{address} is in use on the network that an uplink of this fabric leads to, by {by}; choose another address, \
@@ -36,18 +37,18 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 pub struct AddressTaken {
     /// The address.
     pub address: IpAddr,
-    /// The hardware address of who has it.
+    /// The hardware address of the host that has it.
     pub by: Mac,
 }
 
-/// What is asked, and by whom.
+/// The addresses that are asked for, and the host that asks.
 struct Probe<'a> {
     own: Mac,
     addresses: &'a [IpAddr],
 }
 
-/// Asks for all the addresses that are any, which takes a second. The first one that
-/// somebody has is the error.
+/// Asks for all the addresses that are any, which takes a second. The first one that a host has is
+/// the error.
 pub(crate) fn probe(link: &mut impl Link, addresses: &[IpAddr]) -> Result<(), AddressTaken> {
     let own = Mac(link.address());
     let probe = Probe { own, addresses };
@@ -96,7 +97,7 @@ impl Probe<'_> {
                 IpAddr::V4(target) => self.probe_v4(target),
                 IpAddr::V6(target) => self.probe_v6(target),
             };
-            // What finds no room, or nobody, is repeated.
+            // A frame that finds no room, or no receiver, is repeated.
             let _ = link.transmit(&Transmit {
                 headers: &frame,
                 payload: &Gather::EMPTY,
@@ -158,7 +159,7 @@ impl Probe<'_> {
         frame
     }
 
-    /// What a frame says of the addresses.
+    /// Judges whether a frame claims one of the addresses.
     fn judge(&self, frame: &Received<'_>) -> Option<AddressTaken> {
         let view = ethernet::Frame::new(frame.private).ok()?;
         let (address, by) = match (view.ethertype(), view.vlan()) {
@@ -174,7 +175,7 @@ impl Probe<'_> {
     }
 }
 
-/// Who says that it has which address, or asks for it as this does.
+/// The host that says that it has an address, or asks for it as this one does, with the address.
 fn holder_v4(packet: &[u8]) -> Option<(IpAddr, Mac)> {
     let packet = arp::Packet::parse(packet).ok()?;
     let is_probe = packet.operation == arp::Operation::Request && packet.sender_ip.is_unspecified();
@@ -204,7 +205,7 @@ fn holder_v6(packet: &[u8], source: Mac, unsure: bool) -> Option<(IpAddr, Mac)> 
         ndisc::Message::NeighborAdvertisement {
             target, target_link, ..
         } => Some((target.into(), target_link.unwrap_or(source))),
-        // Somebody else who has not got it yet.
+        // Another host that has not got it yet.
         ndisc::Message::NeighborSolicitation { target, .. } if src.is_unspecified() => {
             Some((target.into(), source))
         }

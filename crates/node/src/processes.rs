@@ -51,12 +51,12 @@ impl Processes {
     }
 }
 
-/// What keeps a process from running.
+/// The reason why a process does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// Nothing that is known of.
+    /// No known reason.
     None,
-    /// A signal.
+    /// A signal has stopped it.
     Signal,
     /// A debugger has stopped a thread of it.
     Debugger,
@@ -65,18 +65,18 @@ pub(crate) enum Halt {
 /// A thread as the system sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// As `proc(5)` says it: R, S, D, T, t, Z, X.
+    /// The state, as `proc(5)` writes it: R, S, D, T, t, Z, X.
     pub(crate) state: char,
     /// Processor time, in ticks.
     pub(crate) used: u64,
 }
 
-/// What keeps a process from running; `None` if there is none of that number.
+/// The reason why a process does not run; `None` if there is no process of that number.
 pub(crate) fn halt(pid: u32) -> Option<Halt> {
     halt_of(&tasks(pid))
 }
 
-/// What keeps these threads of a process from running; `None` of none.
+/// The reason why these threads of a process do not run; `None` if there are none.
 pub(crate) fn halt_of(tasks: &BTreeMap<u32, Task>) -> Option<Halt> {
     if tasks.is_empty() {
         return None;

@@ -1,9 +1,9 @@
 //! Which processes have a limited share of processor time, by a cgroup's quota.
 //!
-//! The kernel takes all processors from such a process for the rest of a period, whatever it does at
-//! that moment. So it neither drives its node nor sleeps at the link for others, and takes a lease at
-//! the beginning of a turn ([`crate::wait`]). What limits the engine as well makes no difference: then
-//! there is nobody to leave the work to.
+//! The kernel takes all processors from such a process for the rest of a period, whatever it does
+//! at that moment. So it neither drives its node nor sleeps at the link for others, and takes a
+//! lease at the beginning of a turn ([`crate::wait`]). What limits the engine as well makes no
+//! difference: then there is no other process to leave the work to.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 /// Groups that are looked at above that of a process, at most.
 const MOST_LEVELS: usize = 64;
 
-/// Where a hierarchy of groups with the `cpu` controller can be read.
+/// A mounted hierarchy of groups with the `cpu` controller.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     /// The group that is mounted, as `/proc/PID/cgroup` names groups.
     root: PathBuf,
     at: PathBuf,
-    /// Of cgroup v2.
+    /// Whether it is of cgroup v2.
     unified: bool,
 }
 
-/// The groups that limit the processor time of a process below what there is. Empty if the system does
-/// not tell.
+/// The groups that limit the processor time of a process to less than the machine has. Empty if the
+/// system does not tell.
 pub(crate) fn limiting(pid: u32) -> BTreeSet<PathBuf> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let groups = read(format!("/proc/{pid}/cgroup"));

@@ -10,10 +10,10 @@ use toehold_link::credentials::{PeerCredentials, peer_pidfd};
 
 /// A descriptor of the process at the other end of a Unix socket, and of no other one.
 ///
-/// Where the kernel has no such descriptors (before Linux 6.5), the number that the process had when it
-/// connected is looked up. The connection must be whole afterwards, since the number may be another
-/// process's by then. `None`: the process is of a PID namespace that cannot be seen from here, or the
-/// system refuses.
+/// Where the kernel has no such descriptors (before Linux 6.5), the number that the process had
+/// when it connected is looked up. The connection must be whole afterwards, since the number may be
+/// another process's by then. Returns `None` if the process is of a PID namespace that cannot be
+/// seen from here, or the system refuses.
 ///
 /// # Errors
 ///
@@ -47,8 +47,8 @@ fn is_whole(socket: BorrowedFd<'_>) -> bool {
     poll(&mut state, Some(&now)).is_ok() && state[0].revents().is_empty()
 }
 
-/// The number of a pidfd's process in the `/proc` that this process has; `None` if the process has ended, or
-/// its PID namespace is not to be seen there.
+/// The number of a pidfd's process in the `/proc` that this process has. `None` if the process has
+/// ended, or its PID namespace is not to be seen there.
 pub(crate) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
     parse(&text)

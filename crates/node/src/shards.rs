@@ -1,10 +1,9 @@
 //! One process's way to a node: to each of its shards.
 //!
-//! A shard is a stack with a region, a lease and a link of its own, and a connection
-//! belongs to one of them. So threads that use connections of different shards never wait
-//! for each other. What is the node's, and not a shard's, needs no lease: the descriptors
-//! of a process, its number, and the number of a holder, which may stand for something in
-//! several shards.
+//! A shard is a stack with a region, a lease and a link of its own, and a connection belongs to one
+//! of them. So threads that use connections of different shards never wait for each other. What is
+//! the node's, and not a shard's, needs no lease. That is the descriptors of a process, its number,
+//! and the number of a holder, which may stand for something in several shards.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -23,14 +22,14 @@ use crate::wait::ShardHandle;
 
 /// The ways to all shards of a node.
 pub struct Shards {
-    /// Most nodes have no other one, and should not have to look for it.
+    /// The first shard. Most nodes have no other one, and should not have to look for it.
     first: ShardHandle,
     others: Box<[ShardHandle]>,
     direct: Option<Direct>,
 }
 
 impl Shards {
-    /// `None` of no shards.
+    /// The ways to these shards; `None` if there are none.
     pub(crate) fn new(shards: Vec<ShardHandle>) -> Option<Shards> {
         let mut shards = shards.into_iter();
         Some(Shards {
@@ -40,7 +39,7 @@ impl Shards {
         })
     }
 
-    /// The ways of a process that has a part in the node's direct connections.
+    /// The ways, for a process that has a part in the node's direct connections.
     pub(crate) fn with_direct(mut self, direct: Option<Direct>) -> Shards {
         self.direct = direct;
         self
@@ -52,7 +51,7 @@ impl Shards {
         self.direct.as_ref()
     }
 
-    /// How many there are.
+    /// The number of shards.
     #[inline]
     pub fn count(&self) -> u8 {
         self.others.len() as u8 + 1
@@ -67,7 +66,7 @@ impl Shards {
         }
     }
 
-    /// All of them, the first one first.
+    /// All shards, the first one first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &ShardHandle)> {
         (0..self.count()).map(|shard| (shard, self.get(shard)))
     }
@@ -88,8 +87,8 @@ impl Shards {
         (0..count).map(move |step| (home + step) % count)
     }
 
-    /// The connection or listener that a descriptor is, which another process has given
-    /// to this one, in every shard that has one, and its holder.
+    /// The holder that a descriptor is, which another process has given to this one. Also its
+    /// connection or listener, in every shard that has one.
     ///
     /// # Errors
     ///
@@ -104,7 +103,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// As for [`Shards::identify`].
+    /// If the holder is none of this node's, or the node is gone.
     pub fn sources(&self, holder: &Holder) -> Result<Vec<(u8, Event)>, HolderError> {
         let mut sources = Vec::new();
         for (shard, handle) in self.iter() {
@@ -144,10 +143,10 @@ impl Shards {
         self.first.lease.lease().is_closed()
     }
 
-    /// Has the engine carry the bytes between the end of a direct connection that a holder stands
-    /// for and the holder's descriptor, which then is a connected Unix socket to any program. No
-    /// process uses the end itself any more, once it sees that it [is relayed](Shards::is_direct_relayed).
-    /// If the engine does already, it goes on.
+    /// Has the engine carry the bytes between the end of a direct connection and the descriptor of
+    /// its holder. The descriptor then is a connected Unix socket to any program. No process uses
+    /// the end itself any more, once it sees that it [is relayed](Shards::is_direct_relayed). If
+    /// the engine does already, it goes on.
     ///
     /// # Errors
     ///
@@ -173,13 +172,13 @@ impl Shards {
         self.first.descriptions.direct_end(holder.number()?)
     }
 
-    /// The holder that a descriptor is, which another process has given to this one, and the end
-    /// of a direct connection that it stands for. `None`: it stands for none, or the engine carries
-    /// its bytes.
+    /// The holder that a descriptor is, which another process has given to this one, and the end of
+    /// a direct connection that it stands for. Returns `None` if it stands for none, or the engine
+    /// carries its bytes.
     ///
     /// # Errors
     ///
-    /// As for [`Shards::identify`].
+    /// If the descriptor is none of this node's, or the node is gone.
     pub fn identify_direct(&self, descriptor: OwnedFd) -> Result<(Holder, Option<DirectEnd>), HolderError> {
         let holder = self.first.identify(descriptor)?;
         let end = self
@@ -189,7 +188,7 @@ impl Shards {
     }
 
     /// Has the kernel signal the owner of a direct connection (SIGURG) when its peer announces
-    /// urgent data: that is the owner of the first of two connected Unix sockets.
+    /// urgent data. The owner is that of the first of two connected Unix sockets.
     ///
     /// # Errors
     ///
@@ -210,7 +209,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// As for [`Shards::identify`].
+    /// If the descriptor is none of this node's, or the node is gone.
     pub fn relayed(&self, descriptor: OwnedFd) -> Result<Option<Relayed>, HolderError> {
         let holder = self.first.identify(descriptor)?;
         if self.is_direct_relayed(&holder) {
@@ -236,8 +235,8 @@ impl Shards {
         }
     }
 
-    /// Ends this life of the node: nobody gets a lease any more, and all who wait find out. For a process
-    /// that has found the node's memory damaged.
+    /// Ends this life of the node: no thread gets a lease any more, and all that wait find out. For
+    /// a process that has found the node's memory damaged.
     #[cold]
     pub fn abandon(&self) {
         self.iter().for_each(|(_, handle)| handle.lease.lease().close());
@@ -245,8 +244,8 @@ impl Shards {
         rouse_all(&self.iter().map(wakes).collect::<Vec<_>>());
     }
 
-    /// Delivers what was written and closed in every shard, for some time at most. Nobody
-    /// else uses them any more.
+    /// Delivers what was written and closed in every shard, for some time at most. No other thread
+    /// uses them any more.
     pub(crate) fn drain(&self, longest: Duration) {
         std::thread::scope(|scope| {
             for handle in &self.others {

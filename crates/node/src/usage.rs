@@ -1,9 +1,9 @@
-//! What programs have used of a node: counters in shared memory, to which the library that is
-//! preloaded into them adds, and which `toehold run --stats` reads at the end.
+//! Counters, in shared memory, of the programs' use of a node. The library that is preloaded into
+//! the programs adds to them, and `toehold run --stats` reads them at the end.
 //!
-//! They lie in one page that all processes of a run map, each counter on cache lines of
-//! its own. Adding is one atomic instruction: it may be done at any time, by a signal's
-//! handler too, and what a process has added outlives it, however it ends.
+//! They lie in one page that all processes of a run map, each counter on cache lines of its own.
+//! Adding is one atomic instruction, which may be done at any time, by a signal's handler too. What
+//! a process has added outlives it, however it ends.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use toehold_shm::{Access, Region, RegionError, Words};
 
-/// "TOEUSE", and the version of the layout.
+/// The first word: "TOEUSE", and the version of the layout.
 const MARK: u64 = u64::from_be_bytes(*b"TOEUSE\0\x02");
 
-/// From one counter to the next, in words: two cache lines, since processors fetch pairs.
+/// Words from one counter to the next: two cache lines, since processors fetch pairs.
 const APART: usize = 16;
 
 const BYTES: usize = (Counter::ALL.len() + 1) * APART * size_of::<u64>();
@@ -25,20 +25,20 @@ const BYTES: usize = (Counter::ALL.len() + 1) * APART * size_of::<u64>();
 /// its name in files, and what people read.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal $title:literal;)+) => {
-        /// What is counted.
+        /// A counter of the programs' use of a node.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Counter { $($(#[doc = $doc])+ $variant,)+ }
 
         impl Counter {
-            /// All of them, in the order in which people read them.
+            /// All counters, in the order in which people read them.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)+];
 
-            /// Its name in files.
+            /// The counter's name in files.
             pub fn name(self) -> &'static str {
                 match self { $(Counter::$variant => $name,)+ }
             }
 
-            /// What people read.
+            /// The counter's name for people.
             pub fn title(self) -> &'static str {
                 match self { $(Counter::$variant => $title,)+ }
             }
@@ -80,21 +80,21 @@ counters! {
     Calls = "calls" "calls without the kernel";
 }
 
-/// Why there are no counters.
+/// The reason why there are no counters.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// There is no memory for them, or the file is of another kind.
+    /// The system has no memory for the counters, or the file is of another kind.
     #[error(transparent)]
     Memory(#[from] RegionError),
     /// The file cannot be opened.
     #[error("cannot open the counters {path}: {source}")]
     Open {
-        /// Where they were said to be.
+        /// The path that was given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
-    /// They are of another version.
+    /// The counters are of another version.
     #[error("the file holds no counters of this version of toehold")]
     Foreign,
 }
@@ -114,7 +114,7 @@ pub enum UsageError {
 pub struct Usage(Words<AtomicU64>);
 
 impl Usage {
-    /// Makes counters in memory that lasts as long as somebody uses it.
+    /// Makes counters in memory that lasts as long as a process uses it.
     ///
     /// # Errors
     ///
@@ -148,7 +148,8 @@ impl Usage {
         enough.then_some(Usage(words)).ok_or(UsageError::Foreign)
     }
 
-    /// Where other processes find what this one has made, as long as it lives.
+    /// The path by which other processes find the counters that this one has made, as long as it
+    /// lives.
     pub fn path(&self) -> PathBuf {
         let descriptor = self.0.region().fd();
         let number = descriptor.map_or(-1, |descriptor: BorrowedFd<'_>| descriptor.as_raw_fd());
@@ -165,7 +166,7 @@ impl Usage {
         self.word(counter).fetch_add(count, Relaxed);
     }
 
-    /// What has been counted.
+    /// The present value of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.word(counter).load(Relaxed)
     }

@@ -50,9 +50,9 @@ pub struct Interface {
         socklen_t,
     ) -> ssize_t,
     pub sendmsg: unsafe extern "C" fn(User, c_int, *const msghdr, c_int) -> ssize_t,
-    /// Declared with `...` there. One that takes its last argument always is
-    /// called the same way on x86-64 and AArch64 Linux: an integer in the
-    /// next register, which is whatever it was if the caller passed none.
+    /// Declared with `...` there. A function that takes its last argument always is called the same
+    /// way on x86-64 and AArch64 Linux. The argument is an integer in the next register, which is
+    /// whatever it was if the caller passed none.
     pub fcntl: unsafe extern "C" fn(User, c_int, c_int, usize) -> c_int,
     /// Declared with `...`, see [`Interface::fcntl`].
     pub ioctl: unsafe extern "C" fn(User, c_int, c_ulong, *mut c_int) -> c_int,

@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 use toehold_posix::errno::{Errno, Outcome};
 
-/// What a descriptor stands for.
+/// A socket or a set of epoll, for which a descriptor stands.
 pub(crate) enum Descriptor {
     Socket(Box<Socket>),
     Epoll(Epoll),

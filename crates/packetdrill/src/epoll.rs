@@ -8,7 +8,7 @@ use toehold_posix::errno::{Errno, Outcome};
 /// A descriptor in a set.
 struct Watch {
     fd: i32,
-    /// What is asked for, with the modes.
+    /// The events that are asked for, with the modes.
     events: u32,
     data: u64,
     /// Readiness when it was last looked at, for edges.
@@ -32,7 +32,7 @@ pub(crate) struct Epoll {
     watches: Vec<Watch>,
 }
 
-/// What is reported of a descriptor.
+/// The events that are reported of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) events: u32,
@@ -78,7 +78,7 @@ impl Epoll {
         self.watches.iter().map(|watch| watch.fd).collect()
     }
 
-    /// What a descriptor's state means for its watch.
+    /// Returns the events that a descriptor's state means for its watch.
     fn look(&mut self, fd: i32, bits: u32, arrivals: u64) -> Option<Ready> {
         let modes = (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP) as u32;
         let watch = self.watches.iter_mut().find(|watch| watch.fd == fd)?;
@@ -106,7 +106,7 @@ impl State {
         self.descriptors.open(Descriptor::Epoll(Epoll::default()))
     }
 
-    /// What is ready in a set, at most `most`; EAGAIN if nothing is.
+    /// Returns the descriptors that are ready in a set, at most `most`; EAGAIN if none is.
     pub(crate) fn epoll_ready(&mut self, set: i32, most: usize) -> Outcome<Vec<Ready>> {
         let mut found = Vec::new();
         for fd in self.descriptors.epoll(set)?.watched() {

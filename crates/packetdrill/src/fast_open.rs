@@ -8,7 +8,8 @@ use toehold_stack::{Settings, SocketOption};
 pub struct FastOpen(pub u32);
 
 impl FastOpen {
-    /// What the defaults of packetdrill's scripts set: clients and servers use it, every listener without asking.
+    /// The setting of packetdrill's scripts by default: clients and servers use it, every listener
+    /// without asking.
     pub const DEFAULT: Self = Self(Self::CLIENT | Self::SERVER | Self::EVERY_LISTENER);
 
     const CLIENT: u32 = 1 << 0;
@@ -36,7 +37,7 @@ impl FastOpen {
         self.has(Self::SERVER_NO_COOKIE)
     }
 
-    /// What every listener has, without asking for it.
+    /// The option that every listener has, without asking for it.
     pub(crate) fn of_every_listener(self, backlog: u32) -> Option<SocketOption> {
         let is_given = self.serves() && self.has(Self::EVERY_LISTENER);
         is_given.then_some(SocketOption::FastOpen(backlog))

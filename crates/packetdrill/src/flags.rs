@@ -24,7 +24,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use toehold_stack::{Config, CongestionAlgorithm, TcpConfig};
 
-/// What the flags say.
+/// The settings that the flags stand for.
 #[derive(Debug, Clone)]
 pub struct Flags {
     /// The stack's configuration.
@@ -89,7 +89,7 @@ pub fn parse(text: &str) -> Result<Flags, FlagError> {
 /// Key of Fast Open's cookies that packetdrill's defaults set.
 const FAST_OPEN_KEY: [u8; 16] = 0xa1a1_a1a1_b2b2_b2b2_c3c3_c3c3_d4d4_d4d4_u128.to_be_bytes();
 
-/// What a script for Linux takes for granted.
+/// The configuration that a script for Linux takes for granted.
 fn defaults() -> Config {
     let tcp = TcpConfig {
         send_buffer: 4 << 20,

@@ -12,12 +12,11 @@
 //!
 //! # Time
 //!
-//! packetdrill reads the time and sleeps through the interface too, so that time
-//! is this library's own: a virtual clock that stands still while anything runs
-//! and jumps to the next deadline when everything waits. A script therefore
-//! gives the same result on a busy machine as on an idle one, and one that waits
-//! a minute takes milliseconds. See [`node`](self) for how threads that block in
-//! a call are kept in step.
+//! packetdrill reads the time and sleeps through the interface too, so that time is this library's
+//! own. It is a virtual clock that stands still while anything runs and jumps to the next deadline
+//! when everything waits. A script therefore gives the same result on a busy machine as on an idle
+//! one, and one that waits a minute takes milliseconds. See [`node`](self) for how threads that
+//! block in a call are kept in step.
 //!
 //! # What it never does
 //!
@@ -54,14 +53,15 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
     let text = if flags.is_null() {
         String::new()
     } else {
-        // SAFETY: the caller passes a C string that lives during this call.
+        // SAFETY: `flags` is not null, so it is a C string, which the caller keeps until this call
+        // returns.
         unsafe { CStr::from_ptr(flags) }.to_string_lossy().into_owned()
     };
     let made = flags::parse(&text)
         .map_err(|error| error.to_string())
         .and_then(|flags| node::Node::new(&flags.config, flags.fast_open));
     match made {
-        // SAFETY: the caller passes a table that this library may fill.
+        // SAFETY: `interface` points to a table that the caller lets this call write.
         Ok(node) => unsafe { interface.write(calls::table(Box::new(node))) },
         Err(error) => {
             eprintln!("toehold: {error}");

@@ -1,11 +1,10 @@
 //! The stack under test with its clock, its outgoing packets and the threads
 //! that wait in its calls.
 //!
-//! packetdrill plays a script on one thread, the driver, and makes calls that
-//! may block on another, a guest. Time passes only while the driver waits, and
-//! never past a point at which a guest has something to do: before the clock
-//! moves, every guest has either gone to sleep in full knowledge of the stack's
-//! state, or left its call and read the time of its return.
+//! packetdrill plays a script on one thread, the driver, and makes calls that may block on another,
+//! a guest. Time passes only while the driver waits, and never past a point at which a guest has
+//! something to do. Before the clock moves, every guest has gone to sleep in full knowledge of the
+//! stack's state, or has left its call. In the latter case it has read the time of its return.
 
 use crate::descriptors::Descriptors;
 use crate::fast_open::FastOpen;
@@ -60,7 +59,7 @@ impl Transmitter for Outbox {
     }
 }
 
-/// What a guest is doing.
+/// The state of a guest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Guest {
     /// In a call, and not asleep in it.

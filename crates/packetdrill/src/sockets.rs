@@ -13,7 +13,7 @@ use toehold_stack::{
     SocketOption, State as TcpState,
 };
 
-/// What has become of a socket.
+/// The state of a socket.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// Neither listening nor connected.
@@ -35,7 +35,7 @@ pub(crate) struct Socket {
     /// Whether `recvmsg` reports what is left to read (TCP_INQ).
     pub(crate) report_unread: bool,
     pub(crate) completions: Completions,
-    /// What was set before it listens that is a listener's alone.
+    /// Options of listeners alone that were set before the socket listens.
     pub(crate) of_listener: Vec<SocketOption>,
     bound: Option<SocketAddr>,
     /// `connect` has not reported its outcome yet.
@@ -402,7 +402,7 @@ impl State {
         Ok(c_int::try_from(number).unwrap_or(c_int::MAX))
     }
 
-    /// What `recvmsg` reports as left to read: the end of the stream counts as
+    /// The number of bytes that `recvmsg` reports as left to read. The end of the stream counts as
     /// a byte, so that a program reads it.
     pub(crate) fn unread(&mut self, fd: i32) -> Outcome<Option<c_int>> {
         let socket = self.descriptors.socket(fd)?;
@@ -417,7 +417,7 @@ impl State {
         ))
     }
 
-    /// What `poll` says of a descriptor.
+    /// The bits that `poll` reports of a descriptor.
     pub(crate) fn poll_bits(&mut self, fd: i32) -> Outcome<i16> {
         self.update_completions(fd)?;
         let socket = self.descriptors.socket(fd)?;

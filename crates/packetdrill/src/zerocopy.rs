@@ -17,8 +17,8 @@ pub(crate) struct Report {
     pub(crate) last: u32,
 }
 
-/// A report in the form of `sock_extended_err`, which says that the bytes were
-/// copied, and behind it the address of an offender, of whom there is none.
+/// A report in the form of `sock_extended_err`, which says that the bytes were copied. The address
+/// of an offender follows, which is empty.
 pub(crate) fn extended_error(report: Report, domain: c_int) -> Vec<u8> {
     const ORIGIN_ZEROCOPY: u8 = 5;
     const CODE_COPIED: u8 = 1;
@@ -48,7 +48,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// What an accepted socket takes over from its listener.
+    /// The settings that an accepted socket takes over from its listener.
     pub(crate) fn inherited(&self) -> Self {
         Self {
             wanted: self.wanted,

@@ -35,9 +35,10 @@ struct Game {
 impl Game {
     fn new() -> Self {
         let mut table = MaybeUninit::uninit();
-        // SAFETY: the flags are a C string, and the table is writable.
+        // SAFETY: `FLAGS` is a C string literal, and `table` a local, which lives until the call
+        // returns.
         unsafe { packetdrill_interface_init(FLAGS.as_ptr(), table.as_mut_ptr()) };
-        // SAFETY: it was filled just now, or the program would have ended.
+        // SAFETY: the call above has filled `table`, or it would have ended the program.
         let table = unsafe { table.assume_init() };
         Self {
             table,
@@ -67,7 +68,8 @@ impl Game {
     }
 
     fn accept(&self, fd: c_int) -> c_int {
-        // SAFETY: null stands for an address nobody wants to know.
+        // SAFETY: the test needs no peer's address, so both pointers are null, as the interface
+        // allows.
         unsafe {
             (self.table.accept)(
                 self.table.userdata,
@@ -80,14 +82,15 @@ impl Game {
 
     fn send(&self, fd: c_int, len: usize, flags: c_int) -> isize {
         let bytes = vec![7; len];
-        // SAFETY: so many bytes are readable.
+        // SAFETY: `bytes` has `len` readable bytes and lives until the call returns.
         unsafe { (self.table.send)(self.table.userdata, fd, bytes.as_ptr().cast(), len, flags) }
     }
 
     /// A socket whose calls do not wait.
     fn socket(&self) -> c_int {
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
-        // SAFETY: plain numbers.
+        // SAFETY: `userdata` is this table's node, which is freed only when the game ends. The rest
+        // are numbers.
         let fd = unsafe { (self.table.socket)(self.table.userdata, libc::AF_INET, kind, 0) };
         assert!(fd >= 0);
         fd
@@ -115,7 +118,8 @@ impl Game {
     fn connect(&self, fd: c_int) -> Result<isize, c_int> {
         let to = peer();
         let (address, len) = ((&raw const to).cast(), size_of_val(&to) as u32);
-        // SAFETY: the address lives during the call, and has this length.
+        // SAFETY: `address` points to `to`, a local of `len` bytes, which lives until the call
+        // returns.
         outcome(unsafe { (self.table.connect)(self.table.userdata, fd, address, len) } as isize)
     }
 
@@ -123,7 +127,7 @@ impl Game {
     fn options(&self, fd: c_int) -> u8 {
         let mut info = [0_u8; 64];
         let mut len = info.len() as u32;
-        // SAFETY: value and length live during the call and are writable.
+        // SAFETY: `info` is a local of `len` bytes. Both live until the call returns.
         let got = unsafe {
             (self.table.getsockopt)(
                 self.table.userdata,
@@ -139,26 +143,29 @@ impl Game {
     }
 
     fn close(&self, fd: c_int) {
-        // SAFETY: the descriptor is the program's.
+        // SAFETY: `userdata` is this table's node, which is freed only when the game ends. `fd` is
+        // one of its descriptors.
         assert_eq!(unsafe { (self.table.close)(self.table.userdata, fd) }, 0);
     }
 
     fn read(&self, fd: c_int) -> isize {
         let mut bytes = [0u8; 4096];
-        // SAFETY: so many bytes are writable.
+        // SAFETY: `bytes` is a local buffer of that length, which lives until the call returns.
         unsafe { (self.table.read)(self.table.userdata, fd, bytes.as_mut_ptr().cast(), bytes.len()) }
     }
 
     fn set(&self, fd: c_int, option: c_int, value: c_int) -> c_int {
         let place = (&raw const value).cast::<c_void>();
-        // SAFETY: the value lives during the call and has four bytes.
+        // SAFETY: `place` points to `value`, a local of four bytes, which lives until the call
+        // returns.
         unsafe { (self.table.setsockopt)(self.table.userdata, fd, libc::IPPROTO_TCP, option, place, 4) }
     }
 
     fn get(&self, fd: c_int, option: c_int) -> c_int {
         let (mut value, mut len) = (0, 4);
         let place = (&raw mut value).cast::<c_void>();
-        // SAFETY: value and length live during the call and are writable.
+        // SAFETY: `place` points to `value`, a local of `len` bytes. Both live until the call
+        // returns.
         let outcome = unsafe {
             (self.table.getsockopt)(
                 self.table.userdata,
@@ -197,7 +204,7 @@ impl Game {
         let (head, data) = packet[20..].split_at_mut(header.len());
         let pseudo = checksum::pseudo_header(REMOTE.into(), LOCAL.into(), protocol::TCP, transport as u32);
         tcp::set_checksum(head, pseudo, checksum::sum(data));
-        // SAFETY: the packet is readable for its length.
+        // SAFETY: `packet` is a buffer of that length, which lives until the call returns.
         let outcome =
             unsafe { (self.table.netdev_send)(self.table.userdata, packet.as_ptr().cast(), packet.len()) };
         assert_eq!(outcome, 0);
@@ -207,7 +214,8 @@ impl Game {
     fn next(&mut self) -> Sent {
         let mut packet = [0u8; 65_536];
         let (mut len, mut time_us) = (packet.len(), 0);
-        // SAFETY: the buffer is writable for the length passed, as are the others.
+        // SAFETY: `packet` is a local of `len` bytes. It, `len` and `time_us` live until the call
+        // returns.
         let outcome = unsafe {
             (self.table.netdev_receive)(
                 self.table.userdata,
@@ -238,7 +246,8 @@ impl Game {
 
 impl Drop for Game {
     fn drop(&mut self) {
-        // SAFETY: nothing uses the table after this.
+        // SAFETY: `userdata` is this table's node. The table is dropped, so that nothing uses it
+        // after this.
         unsafe { (self.table.free)(self.table.userdata) };
     }
 }
@@ -294,7 +303,8 @@ fn a_conversation_with_options_of_its_own() {
     game.inject(Flags::ACK, 101, 401, 0, Options::NONE);
     game.expect(pushed, 401, 200, 101);
     game.inject(Flags::ACK, 101, 601, 0, Options::NONE);
-    // SAFETY: the descriptor is the program's.
+    // SAFETY: `userdata` is this table's node, which is freed only when the game ends. `fd` is one
+    // of its descriptors.
     assert_eq!(unsafe { (game.table.close)(game.table.userdata, fd) }, 0);
     game.expect(Flags::ACK | Flags::FIN, 601, 0, 101);
 }
@@ -402,7 +412,7 @@ impl Game {
             ..ipv4::Header::new(router, LOCAL)
         }
         .emit(&mut packet);
-        // SAFETY: the packet is readable for its length.
+        // SAFETY: `packet` is a buffer of that length, which lives until the call returns.
         let outcome =
             unsafe { (self.table.netdev_send)(self.table.userdata, packet.as_ptr().cast(), packet.len()) };
         assert_eq!(outcome, 0);
@@ -415,13 +425,14 @@ impl Game {
             iov_base: quoted.as_mut_ptr().cast(),
             iov_len: quoted.len(),
         };
-        // SAFETY: zeroes are a message.
+        // SAFETY: all zeroes is a `msghdr`: null pointers and lengths of 0.
         let mut message = unsafe { core::mem::zeroed::<libc::msghdr>() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
         (message.msg_name, message.msg_namelen) = (name.as_mut_ptr().cast(), name.len() as u32);
         (message.msg_control, message.msg_controllen) =
             (control.as_mut_ptr().cast(), size_of_val(&control) as _);
-        // SAFETY: the message and what it refers to live during the call.
+        // SAFETY: `message` and the buffers that it refers to are locals, which live until the call
+        // returns.
         let received =
             unsafe { (self.table.recvmsg)(self.table.userdata, fd, &raw mut message, libc::MSG_ERRQUEUE) };
         let received = outcome(received)? as usize;

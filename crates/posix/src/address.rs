@@ -88,7 +88,8 @@ pub fn bytes(from: SocketAddr, domain: i32) -> Vec<u8> {
 ///
 /// # Safety
 ///
-/// As for [`write()`].
+/// `address` and `len` are null, or `len` is readable and writable and `address` writable for as
+/// many bytes as it says.
 pub unsafe fn write_bytes(from: &[u8], address: *mut sockaddr, len: *mut socklen_t) {
     if address.is_null() || len.is_null() {
         return;

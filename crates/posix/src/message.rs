@@ -192,7 +192,7 @@ pub unsafe fn put_controls(message: &mut msghdr, controls: &[Control]) {
 ///
 /// # Safety
 ///
-/// As for [`put_controls`].
+/// The message's control area is null or writable for its length.
 pub unsafe fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
     let data = data.to_vec();
     // SAFETY: the caller of `put_control` gives the guarantees of

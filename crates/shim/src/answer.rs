@@ -1,4 +1,4 @@
-//! How calls end: with a number, or -1 and `errno`.
+//! The results of calls: a number, or -1 and `errno`.
 
 use core::ffi::c_int;
 
@@ -6,18 +6,20 @@ use toehold_posix::errno::{Errno, Outcome};
 
 /// `errno` as the program sees it.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: it is this thread's own.
+    // SAFETY: `__errno_location` returns this thread's own `errno`, which is valid until the thread
+    // ends.
     unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: it is this thread's own.
+    // SAFETY: `__errno_location` returns this thread's own `errno`, which is valid until the thread
+    // ends.
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// What C functions return.
+/// A number that a C function returns.
 pub(crate) trait Number {
-    /// What says that `errno` tells more.
+    /// The number that says that `errno` tells the error.
     const FAILED: Self;
 }
 
@@ -41,7 +43,7 @@ pub(crate) fn answer<T: Number>(outcome: Outcome<T>) -> T {
     }
 }
 
-/// What a function of libc has come to, from what it returned.
+/// The outcome of a function of libc, from the number that it returned.
 #[inline]
 pub(crate) fn outcome<T: Number + PartialEq>(returned: T) -> Outcome<T> {
     if returned == T::FAILED {

@@ -31,28 +31,28 @@ const DEPTH: usize = 8;
 /// How many threads of this process wait for a child that borrows their memory.
 static BORROWERS: AtomicU32 = AtomicU32::new(0);
 
-/// What a child has made of a number.
+/// The owner that a child has given a number.
 #[derive(Clone, Copy)]
 pub(crate) enum Number {
-    /// The kernel's.
+    /// The number is the kernel's.
     Kernel,
-    /// The library's own.
+    /// The number is the library's own.
     Own,
     File(&'static Slot<File>),
 }
 
 /// One child.
 struct Borrower {
-    /// The numbers that are not what the table says.
+    /// The numbers that the child has changed.
     numbers: Vec<(c_int, Number)>,
-    /// What the child has made for the program that it becomes; the parent drops it.
+    /// The values that the child has made for the program that it becomes; the parent drops them.
     left: Vec<Box<dyn Any>>,
-    /// How this thread was before.
+    /// How this thread was before the child borrowed its memory.
     inside: u32,
     pending: u64,
 }
 
-/// What a thread has lent.
+/// The loans of a thread's memory.
 struct Loans {
     depth: Cell<usize>,
     borrowers: [Cell<Option<Borrower>>; DEPTH],
@@ -65,13 +65,14 @@ thread_local! {
     };
 }
 
-/// Whether the caller is such a child. Cheap as long as there is none.
+/// Whether the caller is a child that borrows this process's memory (`vfork`). Cheap as long as
+/// there is none.
 #[inline]
 pub(crate) fn is_borrower() -> bool {
     BORROWERS.load(Relaxed) != 0 && inside::is_borrower()
 }
 
-/// Calls `with` with what the youngest child has changed.
+/// Calls `with` with the youngest child's changes.
 fn with_last<T>(with: impl FnOnce(&mut Borrower) -> T) -> Option<T> {
     LOANS.with(|loans| {
         let place = loans.borrowers.get(loans.depth.get().checked_sub(1)?)?;
@@ -83,7 +84,7 @@ fn with_last<T>(with: impl FnOnce(&mut Borrower) -> T) -> Option<T> {
     })
 }
 
-/// What a child has made of a number; `None`: it is what the table says.
+/// The child's change of a number; `None` if the number is as the table says.
 #[cold]
 pub(crate) fn number(number: c_int) -> Option<Number> {
     with_last(|borrower| {
@@ -105,7 +106,7 @@ pub(crate) fn numbers() -> Vec<c_int> {
     numbers.unwrap_or_default()
 }
 
-/// A child has made something else of a number.
+/// Notes a child's change of a number.
 #[cold]
 pub(crate) fn change(number: c_int, what: Change) {
     let what = match what {
@@ -135,7 +136,7 @@ pub(crate) fn change(number: c_int, what: Change) {
     }
 }
 
-/// What a number becomes.
+/// The new owner of a number.
 pub(crate) enum Change {
     Kernel,
     Own,
@@ -155,15 +156,16 @@ fn give_slot(slot: &'static Slot<File>) {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
 }
 
-/// Before the caller becomes another program: what it would leave behind in the memory of its parent, the parent drops.
-/// Of a process with memory of its own nothing is left then.
+/// Leaves something to the parent, before the caller becomes another program. The parent drops what
+/// the caller would leave behind in the parent's memory. Of a process with memory of its own
+/// nothing is left then.
 pub(crate) fn leave_behind(left: impl Any) {
     if is_borrower() {
         with_last(|borrower| borrower.left.push(Box::new(left)));
     }
 }
 
-/// Before this thread makes such a child. `false`: it cannot lend its memory.
+/// Lends this thread's memory, before it makes such a child. Returns `false` if it cannot.
 pub(crate) extern "C" fn lend() -> bool {
     if !inside::has_storage() {
         return true;
@@ -195,14 +197,15 @@ pub(crate) extern "C" fn lend() -> bool {
     })
 }
 
-/// In such a child, first of all.
+/// Begins such a child. Called in it first of all.
 pub(crate) extern "C" fn borrow() {
     if inside::has_storage() {
         dispatch::join();
     }
 }
 
-/// The parent's thread goes on, or the child could not be made. What the call says that made it.
+/// Lets the parent's thread go on, or ends a child that could not be made. Returns the result of
+/// the call that made it.
 pub(crate) extern "C" fn reclaim(child: c_long) -> pid_t {
     if inside::has_storage() {
         LOANS.with(|loans| {

@@ -39,7 +39,7 @@ static USED: AtomicBool = AtomicBool::new(false);
 struct Sleeper {
     thread: pthread_t,
     number: pid_t,
-    /// It is to leave the library, since it may have been cancelled.
+    /// The thread is to leave the library, since it may have been cancelled.
     asked: AtomicBool,
 }
 
@@ -71,7 +71,7 @@ fn sleepers() -> MutexGuard<'static, Sleepers> {
             }
         };
     }
-    // SAFETY: it is never freed.
+    // SAFETY: `list` comes from `Box::into_raw`, is published once, and is never freed.
     let list = unsafe { &*list };
     list.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,15 +88,15 @@ impl Drop for Own {
 
 thread_local! {
     static OWN: Cell<Option<Own>> = const { Cell::new(None) };
-    /// What `OWN` has, as long as it has it.
+    /// The flag of `OWN`, as long as that has it.
     static ASKED: Cell<*const AtomicBool> = const { Cell::new(core::ptr::null()) };
-    /// What the program had said of being cancelled, while the thread is inside.
+    /// The program's own setting of cancellation, while the thread is inside.
     static FORMER: Cell<Option<c_int>> = const { Cell::new(None) };
-    /// The call does not go on after it has been left.
+    /// Whether the call does not go on after it has been left.
     static DEAF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread is known. It hears what was said of it before.
+/// Makes this thread known from now on. It learns at once of a cancellation from before.
 pub(crate) fn be_known() {
     if ASKED.get().is_null() {
         let number = rustix::thread::gettid().as_raw_nonzero().get();
@@ -119,7 +119,8 @@ pub(crate) fn be_known() {
 /// Whether this thread is to leave, since it may have been cancelled.
 #[inline]
 pub(crate) fn is_asked() -> bool {
-    // SAFETY: it is this thread's own, which has it until it ends.
+    // SAFETY: `ASKED` points into the `Arc` of this thread's `OWN`, which is dropped only when the
+    // thread ends.
     let asked = unsafe { ASKED.get().as_ref() };
     asked.is_some_and(|asked| asked.load(Relaxed)) && !DEAF.get()
 }
@@ -127,7 +128,8 @@ pub(crate) fn is_asked() -> bool {
 /// Whether this thread is to leave, since it may have been cancelled. Clears the request.
 pub(crate) fn take_asked() -> bool {
     let is_asked = is_asked();
-    // SAFETY: as above.
+    // SAFETY: `ASKED` points into the `Arc` of this thread's `OWN`, which is dropped only when the
+    // thread ends.
     if let (true, Some(asked)) = (is_asked, unsafe { ASKED.get().as_ref() }) {
         asked.store(false, Relaxed);
     }
@@ -138,12 +140,13 @@ pub(crate) fn take_asked() -> bool {
 #[inline]
 pub(crate) fn point() {
     if USED.load(Relaxed) {
-        // SAFETY: the caller has nothing that is dropped.
+        // SAFETY: the unwinding passes only frames in which nothing has to be dropped, as the
+        // caller guarantees.
         unsafe { pthread_testcancel() };
     }
 }
 
-/// This thread goes inside: it is not cancelled there.
+/// Shields this thread, which goes inside, from cancellation.
 #[inline]
 pub(crate) fn enter() {
     if USED.load(Relaxed) {
@@ -151,16 +154,18 @@ pub(crate) fn enter() {
     }
 }
 
-/// This thread leaves.
+/// Ends the shielding of this thread, which leaves.
 #[inline]
 pub(crate) fn leave() {
     if let Some(former) = FORMER.take() {
-        // SAFETY: what was in force may be so again.
+        // SAFETY: `former` is a state that libc has returned before. With null it writes no former
+        // state.
         unsafe { pthread_setcancelstate(former, core::ptr::null_mut()) };
     }
 }
 
-/// A child that has borrowed this thread's memory may have ended inside.
+/// Ends the shielding that a child may have left that has borrowed this thread's memory and has
+/// ended inside.
 pub(crate) fn reclaimed() {
     if !is_in_call() {
         leave();
@@ -171,18 +176,18 @@ pub(crate) fn reclaimed() {
 fn shield() {
     if FORMER.get().is_none() {
         let mut former = 0;
-        // SAFETY: room for a number.
+        // SAFETY: `former` is a local integer, to which libc writes during this call alone.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut former) };
         FORMER.set(Some(former));
     }
 }
 
-/// A thread that slept inside when the program first cancelled one is not cancelled on its way.
+/// Shields a thread on its way that slept inside when the program first cancelled one.
 pub(crate) fn awake() {
     enter();
 }
 
-/// For the time of a call that is not left in the middle.
+/// Keeps the thread in its call, which is not left in the middle.
 pub(crate) struct Deaf(bool);
 
 impl Deaf {
@@ -243,8 +248,8 @@ fn wake(thread: pid_t) {
     }
 }
 
-/// In a forked child, which has one thread. Another one may have had its parent's list, which
-/// is left to itself.
+/// Forgets the list of the parent's threads in a forked child, which has one thread. Another thread
+/// may have had the list locked, so it is left to itself.
 pub(crate) fn forked() {
     SLEEPERS.store(core::ptr::null_mut(), Relaxed);
     if let Some(own) = OWN.take() {

@@ -1,4 +1,4 @@
-//! What the program has a descriptor of.
+//! The files that the program has descriptors of.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -10,12 +10,12 @@ use crate::socket::{Forwarded, InheritedListener, Listener, Mode, Relayed, Strea
 /// An open file description that is not the kernel's alone.
 pub(crate) struct File {
     numbers: Numbers,
-    /// An epoll instance watches it, or has done so.
+    /// Whether an epoll instance watches it, or has done so.
     watched: AtomicBool,
     pub(crate) kind: Kind,
 }
 
-/// What kind of file it is.
+/// The kinds of files.
 pub(crate) enum Kind {
     /// A TCP socket before `connect` or `listen`. All calls are the kernel's, as on a listener and an epoll,
     /// but for those that say otherwise.
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Epoll(Epoll),
 }
 
-/// How many numbers a file has.
+/// The number of numbers that a file has.
 pub(crate) struct Numbers(AtomicU32);
 
 impl Numbers {
@@ -86,7 +86,7 @@ impl File {
         }
     }
 
-    /// Changes that. False: it is for the kernel to do.
+    /// Changes whether calls wait. Returns `false` if the kernel has to do so.
     pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         match &self.kind {
             Kind::Stream(stream) => stream.set_nonblocking(nonblocking),

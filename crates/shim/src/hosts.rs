@@ -19,11 +19,11 @@ use crate::{node, start};
 const HOSTS: &CStr = c"/etc/hosts";
 const RESOLVER: &CStr = c"/etc/resolv.conf";
 
-/// The program has read how names are resolved.
+/// Whether the program has read how names are resolved.
 static RESOLVES: AtomicBool = AtomicBool::new(false);
 
-/// What the program is to read in place of a file that it has opened for reading; `None`: the
-/// file.
+/// Returns a descriptor to read in place of a file that the program has opened for reading; `None`
+/// if that is the file itself.
 #[inline]
 pub(crate) fn instead_of(path: &CStr) -> Option<OwnedFd> {
     match path.to_bytes().starts_with(b"/etc/") && start::is_wanted() && !is_inside() {

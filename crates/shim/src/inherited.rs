@@ -17,7 +17,8 @@ use crate::socket::{InheritedListener, Listener, Relayed, Stream, UnconnectedSoc
 use crate::usage::{Counter, count};
 use crate::{node, table};
 
-/// Which of the kernel's listeners has which of the node's beside it: `5:2003,7:2004`.
+/// The variable that says which of the kernel's listeners has which of the node's beside it:
+/// `5:2003,7:2004`.
 pub(crate) const LISTENERS: &str = "TOEHOLD_LISTENERS";
 
 /// The numbers of all descriptors of this process.
@@ -61,7 +62,7 @@ fn pair(text: &str) -> Option<(c_int, c_int)> {
     Some((number.parse().ok()?, beside.parse().ok()?))
 }
 
-/// A descriptor of a connection is one end of a pair of nameless Unix sockets.
+/// Whether a descriptor may be a connection's: one end of a pair of nameless Unix sockets.
 fn may_be_connection(number: c_int) -> bool {
     let descriptor = table::borrow(&number);
     sockopt::socket_domain(descriptor) == Ok(AddressFamily::UNIX)

@@ -1,8 +1,8 @@
 //! Whether a thread is in the middle of this library.
 //!
-//! What the library calls itself, libc's functions among it, comes back to the functions
-//! that stand in for libc's, which have to stand aside then. And a handler of a signal must
-//! not run in the middle: it could call what the thread is in already, and wait for itself.
+//! The library's own calls, libc's functions among them, come back to the functions that stand in
+//! for libc's, which have to stand aside then. A handler of a signal must not run in the middle,
+//! either. It could call what the thread is in already, and wait for itself.
 
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,13 +19,13 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// From now on a child borrows this thread's memory. How the thread was before.
+/// Lets a child borrow this thread's memory from now on. Returns how the thread was before.
 pub(crate) fn lend() -> u32 {
     // The child is in no call, even if its parent has been made in one.
     DEPTH.replace(LENT)
 }
 
-/// The child does not any more.
+/// Takes back that a child borrows the caller's memory.
 pub(crate) fn reclaim(former: u32) {
     DEPTH.set(former);
 }
@@ -68,7 +68,8 @@ impl Drop for Inside {
 /// Does something inside of the library: no panic gets out of it into the program. Each is a bug, or comes
 /// of nonsense that a program has written to the node's memory; the thread finds the node gone.
 ///
-/// Not for what libc may cancel in the middle, which unwinds the stack as well.
+/// Not for calls that libc may cancel in the middle, which unwinds the stack as
+/// well.
 #[inline]
 pub(crate) fn contained<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Errno::NETDOWN))
@@ -103,8 +104,8 @@ pub(crate) fn is_inside() -> bool {
     !has_storage() || has_entered()
 }
 
-/// Not to be inlined: the compiler would have the storage's address looked for before it is known that
-/// there is any.
+/// Whether the thread has entered. Not to be inlined: the compiler would look for the storage's
+/// address before it is known that there is any.
 #[inline(never)]
 fn has_entered() -> bool {
     DEPTH.with(Cell::get) > 0

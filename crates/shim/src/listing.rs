@@ -43,7 +43,8 @@ impl List {
     ];
 }
 
-/// What the program is to read in place of a file that it has opened for reading; `None`: the file.
+/// Returns a descriptor to read in place of a file that the program has opened for reading; `None`
+/// if that is the file itself.
 #[inline]
 pub(crate) fn instead_of(number: c_int, path: &CStr) -> Option<OwnedFd> {
     let path = path.to_bytes();
@@ -220,7 +221,7 @@ fn line(number: usize, socket: &SocketStatus, is_ipv6: bool) -> String {
     }
 }
 
-/// In hundredths of a second, the unit of such files.
+/// A time in hundredths of a second, the unit of such files.
 fn ticks(span: Duration) -> u128 {
     span.as_millis() / 10
 }

@@ -1,5 +1,5 @@
-//! Whether memory that a program passes is there: the kernel would say EFAULT where the library
-//! would be ended by a signal.
+//! Checks whether memory that a program passes is there. The kernel would say EFAULT where the
+//! library would be ended by a signal.
 //!
 //! The kernel is asked by system calls that do nothing but touch an address. They take a tenth of a
 //! microsecond, so each thread remembers the pages that it has asked about last. Arguments that programs pass
@@ -74,10 +74,12 @@ fn asked(known: &Known, page: usize, ask: fn(usize) -> bool) -> bool {
     is_there
 }
 
-/// Reads a set of signals, and then fails, since it is not said what for.
+/// Returns whether 8 bytes can be read. The system call reads them as a set of signals, and then
+/// fails, since it is not told how to use the set.
 fn can_read(at: usize) -> bool {
     const NOTHING: c_long = -1;
-    // SAFETY: nothing is written, whatever lies there.
+    // SAFETY: the kernel reads at `at` and writes nothing, since `NOTHING` is no way to change a
+    // mask.
     unsafe { next::syscall(libc::SYS_rt_sigprocmask, NOTHING, at as c_long, 0, 8, 0, 0) };
     errno() != libc::EFAULT
 }
@@ -89,7 +91,7 @@ fn can_write(at: usize) -> bool {
     const WAKE: c_long = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as c_long;
     const ADD_NOTHING: c_long = (libc::FUTEX_OP_ADD as c_long) << 28;
     let word = &raw const WORD as c_long;
-    // SAFETY: the word is there, and the other one stays as it is.
+    // SAFETY: `WORD` is a static. At `at` the kernel adds 0, which leaves the word as it is.
     let done = unsafe { next::syscall(libc::SYS_futex, word, WAKE, 0, 0, at as c_long, ADD_NOTHING) };
     done >= 0 || errno() != libc::EFAULT
 }
@@ -102,7 +104,7 @@ mod tests {
 
     fn map(rights: i32) -> *mut u8 {
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory.
+        // SAFETY: the kernel chooses the address of a new mapping, so no memory in use changes.
         let mapped = unsafe { libc::mmap(null_mut(), 2 * PAGE, rights, how, -1, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         mapped.cast()
@@ -121,11 +123,12 @@ mod tests {
         }
         // SAFETY: the second page is unmapped here alone, and no reference points into it.
         assert_eq!(unsafe { libc::munmap(both.add(PAGE).cast(), PAGE) }, 0);
-        // SAFETY: the first page is still there.
+        // SAFETY: the result lies in the first page of the mapping, which is never unmapped.
         let last = unsafe { both.add(PAGE - 8) };
         READABLE.with(|known| known.set([0; KNOWN]));
         assert!(is_readable(last, 8) && !is_readable(last, 9));
-        // SAFETY: as before.
+        // SAFETY: `last` points to the first page of this test's own mapping, which is never
+        // unmapped.
         assert_eq!(unsafe { last.read() }, 0);
     }
 

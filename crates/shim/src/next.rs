@@ -1,5 +1,5 @@
-//! The functions that stand behind ours: those of the next library that has them, which is
-//! libc, or another one that was preloaded too.
+//! The functions behind the library's: those of the next library that has them, which is libc, or
+//! another one that was preloaded too.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -10,10 +10,10 @@ use libc::{
     sigevent, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
 };
 
-/// What a thread begins with.
+/// The start routine of a thread.
 pub(crate) type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// What a child of `clone(2)` begins with.
+/// The start function of a child of `clone(2)`.
 pub(crate) type Start = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// A function of libc, looked up when it is first called.
@@ -41,7 +41,7 @@ impl Next {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string literal, which lives as long as the library.
         let mut function = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if function.is_null() {
             function = missing as *mut c_void;
@@ -54,7 +54,8 @@ impl Next {
 /// Stands for a function that this system's libc does not have. Arguments that it does not
 /// take do no harm in this calling convention.
 extern "C" fn missing() -> c_long {
-    // SAFETY: errno is this thread's own.
+    // SAFETY: `__errno_location` returns this thread's own `errno`, which is valid until the thread
+    // ends.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
@@ -66,7 +67,7 @@ macro_rules! next {
             ///
             /// # Safety
             ///
-            /// As for the function.
+            /// The arguments are as the function's manual page demands, until the call returns.
             #[inline]
             #[allow(clippy::too_many_arguments)]
             pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
@@ -75,9 +76,10 @@ macro_rules! next {
                     Err(_) => panic!("a name has no zero inside"),
                 };
                 type Function = unsafe extern "C" fn($($kind),*) -> $result;
-                // SAFETY: the function of that name has this type.
+                // SAFETY: the function of that name has the type `Function`, as the manual says,
+                // and is never unloaded.
                 let function = unsafe { core::mem::transmute::<*mut c_void, Function>(NEXT.get()) };
-                // SAFETY: the caller keeps what the function asks for.
+                // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
                 unsafe { function($($argument),*) }
             }
         )+

@@ -1,4 +1,4 @@
-//! The node that this program is on, and what is for it and not for the kernel.
+//! The node that this program is on, and the choice between it and the kernel.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -26,9 +26,11 @@ use crate::{process, signals, stack, table};
 pub(crate) enum Route {
     Node,
     Kernel,
-    /// It would be the node's, which cannot be reached; the kernel has no way there of its own.
+    /// The connection would be the node's, which cannot be reached; the kernel has no way there of
+    /// its own.
     Lost,
-    /// It would be the node's, which cannot be reached, and the kernel's interface leads there, too.
+    /// The connection would be the node's, which cannot be reached, and the kernel's interface
+    /// leads there, too.
     Beside,
 }
 
@@ -39,7 +41,8 @@ static NAMES: OnceLock<[String; 2]> = OnceLock::new();
 /// The networks that are the fabric's, as the launcher knew them.
 static NETWORKS: OnceLock<Networks> = OnceLock::new();
 
-/// Hears what the launcher said. Whether that was a node.
+/// Reads the node's name that the launcher has left in the environment. Returns whether there was
+/// one.
 pub(crate) fn is_named() -> bool {
     let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
     if let Some(networks) = name(run::NETWORKS).and_then(|networks| networks.parse().ok()) {
@@ -49,9 +52,9 @@ pub(crate) fn is_named() -> bool {
     names.is_some_and(|(fabric, node)| NAMES.set([fabric, node]).is_ok())
 }
 
-/// What the launcher said, and what the fabric said of it.
+/// The place of the node, as the launcher and the fabric give it.
 struct Place {
-    /// Nothing: this process may not look into it.
+    /// The fabric; `None` if this process may not look into it.
     fabric: Option<Stowed>,
     record: NodeRecord,
 }
@@ -72,7 +75,7 @@ pub(crate) fn set_keeper(number: c_int) {
     KEEPER.store(number, Relaxed);
 }
 
-/// What keeps the node, if the node's engine is at the other end.
+/// The descriptor that keeps the node, if the node's engine is at the other end.
 fn keeper() -> Option<BorrowedFd<'static>> {
     let number = KEEPER.load(Relaxed);
     // SAFETY: the library keeps the program from closing it, and never closes it itself.
@@ -87,7 +90,7 @@ pub(crate) fn tell(command: &str, reason: Reason) {
     }
 }
 
-/// This process cannot attach. It says so once, on its standard error output, and to the engine.
+/// Says why this process cannot attach, once, on its standard error output, and to the engine.
 #[cold]
 fn say(reason: Reason) {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -109,7 +112,7 @@ fn say(reason: Reason) {
     }
 }
 
-/// Why the node was not found when it was looked for last.
+/// The reason why the node was not found when it was looked for last.
 static MISSED: Mutex<Reason> = Mutex::new(Reason::NoNode);
 
 fn why_missed() -> Reason {
@@ -123,11 +126,12 @@ static LATEST: Slot<Node> = Slot::new();
 /// The process that has attached.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
 
-/// Looking for something that was not there.
+/// A search for something that was not there.
 struct Search(Mutex<Option<Instant>>);
 
 impl Search {
-    /// It is not looked for so soon again, and a tenth of all time is spent in vain at most.
+    /// Time before the next look for what was not there. A tenth of all time is spent in vain at
+    /// most.
     const PAUSE: Duration = Duration::from_millis(100);
     const SHARE: u32 = 10;
 
@@ -135,7 +139,7 @@ impl Search {
         Search(Mutex::new(None))
     }
 
-    /// Looks, alone, unless another thread has found it meanwhile.
+    /// Searches, one thread at a time, unless another thread has found it meanwhile.
     fn look<T>(&self, is_found: impl Fn() -> Option<T>, find: impl FnOnce() -> Option<T>) -> Option<T> {
         let mut again = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let began = Instant::now();
@@ -221,15 +225,15 @@ fn attach_by_name(place: &Place) -> Result<(Place, Node), Reason> {
     Ok((place, node))
 }
 
-/// Attaches by what keeps the node.
+/// Attaches by the descriptor that keeps the node.
 fn attach_by_keeper(name: &str) -> Option<(Place, Node)> {
     let place = look_up_by_keeper(name)?;
     let node = Node::attach_by(keeper()?, name).ok()?;
     Some((place, node))
 }
 
-/// The node, if there is one that this program can attach to, or has attached to. Of one that
-/// is gone, the next life, as soon as that is there.
+/// The node, if there is one that this program can attach to, or has attached to. Of a node that is
+/// gone, this is the next life, as soon as that is there.
 pub(crate) fn get() -> Option<Arc<Node>> {
     match NODE.load_full() {
         Some(node) if lives(&node) => Some(node),
@@ -284,7 +288,7 @@ pub(crate) fn can_be_reached() -> bool {
     matches!(connection, Ok(Ok(connection)) if connection.other_user().is_none())
 }
 
-/// Looks after what has arrived, if this program has attached. Whether it could.
+/// Handles frames that have arrived, if this program has attached. Returns whether it could.
 pub(crate) fn drive() -> bool {
     let node = NODE.load();
     let driven = node.as_ref().map(|node| node.drive(Some(Duration::ZERO)));
@@ -296,8 +300,8 @@ pub(crate) fn is_busy() -> bool {
     NODE.load().as_ref().is_some_and(|node| node.is_busy())
 }
 
-/// Before this process ends: none of its threads is in the middle of the node's stack when it
-/// does.
+/// Leaves the node before this process ends, when none of its threads may be in the middle of the
+/// node's stack.
 pub(crate) fn leave() {
     /// No thread has the stack for so long unless it is stopped.
     const LONGEST: Duration = Duration::from_millis(100);
@@ -310,8 +314,8 @@ pub(crate) fn leave() {
     }
 }
 
-/// After something that may have been the last to have a connection or listener of the node's: it
-/// is closed by then.
+/// Waits until what may have lost its last process is closed: a connection or listener of the
+/// node's.
 pub(crate) fn await_closing() {
     /// Nothing takes so long, if the engine is not stopped.
     const LONGEST: Duration = Duration::from_millis(200);
@@ -320,14 +324,14 @@ pub(crate) fn await_closing() {
     }
 }
 
-/// From now on this process has the right to hardly any system call.
+/// Notes that this process has the right to hardly any system call from now on.
 pub(crate) fn be_silent() {
     if let Some(node) = NODE.load().as_ref() {
         node.be_silent();
     }
 }
 
-/// It has not ended.
+/// Takes back that this process ends.
 pub(crate) fn stay() {
     if is_borrower() {
         return;
@@ -386,14 +390,15 @@ fn attach() -> Option<Arc<Node>> {
     SEARCH.look(|| NODE.load_full().filter(|node| lives(node)), find)
 }
 
-/// The library has no descriptor below: programs count on those, whatever their limit.
+/// The lowest number of the library's descriptors: programs count on those below, whatever their
+/// limit.
 const FEWEST: u64 = 100;
 
-/// How many descriptors there must be above. A program with a lower limit stays with the kernel: it
+/// The least number of descriptors above. A program with a lower limit stays with the kernel: it
 /// would find none left for itself.
 const ROOM: u64 = 80;
 
-/// From where on the library has its descriptors: above those that programs count on, and so
+/// The lowest number of the library's descriptors. It is above those that programs count on, and so
 /// low that the kernel's tables stay small.
 pub(crate) fn lowest() -> i32 {
     const USUAL: u64 = 2000;
@@ -403,7 +408,7 @@ pub(crate) fn lowest() -> i32 {
 
 /// A copy of a descriptor, with the library's own.
 pub(crate) fn copy(number: c_int) -> Option<OwnedFd> {
-    /// What it was when it was last asked for. The limit may have been lowered since.
+    /// The lowest number when it was last computed. The limit may have been lowered since.
     static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
     let at = |lowest| rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), lowest).ok();
     at(LOWEST.load(Relaxed)).or_else(|| {

@@ -1,4 +1,4 @@
-//! Which process this is, of those that a program becomes by `fork`.
+//! The identity of this process, among those that a program becomes by `fork`.
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -32,7 +32,7 @@ pub(crate) fn is_own() -> bool {
 /// Ends such a child, as libc's function does, which would be looked for by one that needs that storage.
 #[cold]
 pub(crate) fn end_other(status: c_int) -> ! {
-    // SAFETY: the system call ends the process.
+    // SAFETY: the system call takes a number alone, and ends the process.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         core::arch::asm!("syscall", "ud2", in("rax") libc::SYS_exit_group, in("rdi") status, options(noreturn));

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use toehold_socket::{Event, Interest};
 
-/// What is watched for.
+/// The interest of events.
 pub(crate) fn interest(events: u32) -> Interest {
     let bits = [
         (libc::EPOLLIN | libc::EPOLLRDNORM, Interest::READABLE),
@@ -19,7 +19,7 @@ pub(crate) fn interest(events: u32) -> Interest {
     asked.fold(Interest::none(), |interest, (_, one)| interest | *one)
 }
 
-/// Other names of what is usually watched for.
+/// Other names of the usual events.
 const SYNONYMS: c_int = libc::EPOLLRDNORM | libc::EPOLLWRNORM;
 
 /// Whether the program wants to be told by one of the other names.
@@ -27,10 +27,10 @@ pub(crate) fn has_synonyms(events: u32) -> bool {
     events & SYNONYMS as u32 != 0
 }
 
-/// What is usually watched for: by no other name.
+/// The usual events: none of the other names.
 pub(crate) const USUAL: u32 = !SYNONYMS as u32;
 
-/// What has happened, by the names that were asked for.
+/// The events that have happened, by the names that were asked for.
 pub(crate) fn told(event: &Event, asked: u32) -> u32 {
     let mask = asked.cast_signed();
     let bits = [

@@ -102,7 +102,7 @@ pub(crate) fn settle(file: &File, number: c_int) -> bool {
     true
 }
 
-/// What the program has set of the connection, the kernel's socket has as well.
+/// Sets on the kernel's socket the options that the program has set of the connection.
 fn prepare(stream: &Stream, number: c_int) {
     let socket = table::borrow(&number);
     if let Ok(mut flags) = rustix::fs::fcntl_getfl(socket) {
@@ -119,8 +119,9 @@ fn prepare(stream: &Stream, number: c_int) {
     }
 }
 
-/// What another program is about to have of the node's, which may not be able to use the node.
-/// `given`: what it gets besides what survives `exec`; `is_within_reach`: the library will be loaded into it.
+/// Prepares what another program is about to have of the node's, which may not be able to use the
+/// node. `given` is what it gets besides what survives `exec`. `is_within_reach` says whether the
+/// library will be loaded into it.
 pub(crate) fn before_exec(given: &[c_int], is_within_reach: bool) {
     let concerned = |number: &c_int| {
         let file = table::get(*number);
@@ -141,21 +142,22 @@ pub(crate) fn before_exec(given: &[c_int], is_within_reach: bool) {
     }
 }
 
-/// Why the library will not be loaded into a program, or is of no use to it, as its file tells. `PATH` is looked
-/// through even where the call does not: what is a path has a slash, and the rest is in the present directory.
+/// The reason why the library will not be loaded into a program, or is of no use to it, as its file
+/// tells. `PATH` is looked through even where the call does not: a path has a slash, and the rest
+/// is in the present directory.
 pub(crate) fn obstacle(program: &OsStr) -> Option<Reason> {
     let found = run::find_program(program).unwrap_or_else(|_| program.into());
     run::obstacle(&found).map(|(_, reason)| reason)
 }
 
-/// What this process calls itself.
+/// This process's name for itself.
 pub(crate) fn own_name() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().to_owned()
 }
 
-/// This process is about to lose the right to most system calls. From now on it is a
-/// program like any other, and what it has is the kernel's.
+/// Leaves everything to the kernel before this process loses the right to most system calls. From
+/// now on it is a program like any other, and what it has is the kernel's.
 pub(crate) fn for_good() {
     if !start::is_wanted() {
         return;

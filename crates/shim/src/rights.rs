@@ -28,7 +28,7 @@ pub(crate) unsafe fn note(message: &msghdr) {
     }
 }
 
-/// Another process will have a listener, or what may become one.
+/// Prepares a listener, or a socket that may become one, for another process that will have it.
 fn share(file: &File, number: c_int) {
     match &file.kind {
         Kind::Listener(listener) => listener.mode.share(number),
@@ -64,13 +64,15 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
     }
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: the header is null or one of the message's.
+    // SAFETY: `header` is null, or points to a header in the control area of `message`, which is
+    // borrowed for this call.
     while let Some(control) = unsafe { header.as_ref() } {
         if (control.cmsg_level, control.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            // SAFETY: arithmetic only.
+            // SAFETY: `CMSG_LEN` only calculates, and takes no pointer.
             let head = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = control.cmsg_len.saturating_sub(head) / size_of::<c_int>();
-            // SAFETY: so many numbers follow the header.
+            // SAFETY: `count` numbers follow the header in the control area of `message`, which is
+            // borrowed for this call.
             let number = |index| unsafe {
                 libc::CMSG_DATA(control)
                     .cast::<c_int>()
@@ -79,13 +81,15 @@ unsafe fn numbers(message: &msghdr) -> Vec<c_int> {
             };
             numbers.extend((0..count).map(number));
         }
-        // SAFETY: the header is one of the message's.
+        // SAFETY: `control` is a header in the control area of `message`, which is borrowed for
+        // this call.
         header = unsafe { libc::CMSG_NXTHDR(message, control) };
     }
     numbers
 }
 
-/// Another program will have all connections that are not closed on `exec`, and what it is `given` besides.
+/// Gives another program all connections that are not closed on `exec`, and the descriptors `given`
+/// besides.
 pub(crate) fn give_all(given: &[c_int]) {
     for number in table::used() {
         let is_given = || given.contains(&number) || survives(number);
@@ -98,7 +102,7 @@ pub(crate) fn give_all(given: &[c_int]) {
     }
 }
 
-/// A child will have all listeners.
+/// Prepares all listeners for a child, which will have them.
 pub(crate) fn before_fork() {
     for number in table::used() {
         if let Some(file) = table::get(number) {
@@ -137,7 +141,7 @@ pub(crate) fn survives(number: c_int) -> bool {
     flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
-/// Another process will have it.
+/// Prepares a file for another process that will have it.
 fn give(file: &File) {
     if let Some(stream) = file.stream() {
         stream.note_shared();

@@ -7,7 +7,7 @@ use toehold_posix::errno::{Errno, Outcome};
 
 const BITS: usize = c_ulong::BITS as usize;
 
-/// What each set is about: what to ask for, and which answers count (see `select(2)`).
+/// The events and answers of each set (see `select(2)`).
 const MEANINGS: [(c_short, c_short); 3] = [
     (POLLIN, POLLIN | POLLHUP | POLLERR | POLLNVAL),
     (POLLOUT, POLLOUT | POLLERR | POLLNVAL),
@@ -94,20 +94,24 @@ mod tests {
             write.as_mut_ptr().cast(),
             core::ptr::null_mut(),
         ];
-        // SAFETY: the sets have room for 1024 descriptors.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         let mut fds = unsafe { to_poll(201, sets) };
         assert_eq!(fds.iter().map(|fd| fd.fd).collect::<Vec<_>>(), [3, 5, 64, 200]);
         assert_eq!(fds[0].events, POLLIN | POLLOUT);
         fds[0].revents = POLLIN;
         fds[1].revents = POLLERR;
         fds[3].revents = POLLHUP;
-        // SAFETY: as before.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         assert_eq!(unsafe { from_poll(201, &fds, sets, false) }, Ok(3));
         assert_eq!((read, write), (set(&[3, 200]), set(&[5])));
         fds[2].revents = POLLNVAL;
-        // SAFETY: as before.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         assert_eq!(unsafe { from_poll(201, &fds, sets, false) }, Err(Errno::BADF));
-        // SAFETY: as before.
+        // SAFETY: `sets` are null or point to local sets for 1024 descriptors, which live until the
+        // test ends.
         assert_eq!(unsafe { from_poll(201, &fds, sets, true) }, Ok(4));
         assert_eq!((read, write), (set(&[3, 64, 200]), set(&[5])));
     }

@@ -29,11 +29,11 @@ use libc::{
 use crate::inside::{is_in_call, is_inside};
 use crate::{cancel, dispatch, faults, next, node, start};
 
-/// What the program has installed for a signal.
+/// The program's action for a signal.
 pub(crate) struct Installed {
     handler: AtomicUsize,
     flags: AtomicI32,
-    /// The handler may be interrupted by the same signal.
+    /// Whether the handler may be interrupted by its own signal.
     nests: AtomicBool,
 }
 
@@ -67,8 +67,8 @@ pub(crate) static INSTALLED: [Installed; SIGNALS] = [const {
 /// Whether signals that end the process are handled.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
-/// Those that do, if the program does nothing about it, and that others send, or the system for
-/// them.
+/// The signals that end a process, if the program does nothing about it, and that other processes
+/// or the system send.
 const ENDING: [c_int; 15] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -100,12 +100,12 @@ pub(crate) fn has_come() -> bool {
     PENDING.with(|pending| pending.get() != 0)
 }
 
-/// The signals that do, a bit each.
+/// The signals that are pending, a bit each.
 pub(crate) fn pending() -> u64 {
     PENDING.get()
 }
 
-/// A child that has borrowed this thread's memory may have noted signals of its own.
+/// Forgets signals that a child has noted that has borrowed this thread's memory.
 pub(crate) fn forget_pending(former: u64) {
     PENDING.set(former);
 }
@@ -116,7 +116,7 @@ pub(crate) fn is_pending() -> bool {
     has_come() || cancel::is_asked()
 }
 
-/// Lets the program's handlers see what has come meanwhile.
+/// Runs the program's handlers of the signals that came meanwhile.
 #[cold]
 pub(crate) fn deliver() {
     unblock(PENDING.with(|pending| pending.replace(0)));
@@ -160,7 +160,7 @@ fn is_left_alone(signal: c_int) -> bool {
     alone.contains(&signal) || !(1..SIGNALS as c_int).contains(&signal)
 }
 
-/// In the place of each of the program's handlers.
+/// Handles a signal in the place of each of the program's handlers.
 pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(installed) = INSTALLED.get(signal as usize) else {
         return;
@@ -194,7 +194,8 @@ pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: 
     if open != 0 {
         unblock(open);
     }
-    // SAFETY: the program has installed a function of one of these types.
+    // SAFETY: the program has installed a function of the type that `flags` says, which it keeps
+    // while it is installed.
     unsafe {
         if flags & SA_SIGINFO != 0 {
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = core::mem::transmute(handler);
@@ -210,13 +211,14 @@ pub(crate) extern "C" fn stand_in(signal: c_int, info: *mut siginfo_t, context: 
     }
 }
 
-/// A handler that is for one signal, which is this one, unless it has come to another thread
-/// just before. What comes after it does what the signal does by itself.
+/// Takes a handler that is for one signal, which is this one, unless it has come to another thread
+/// just before. A later signal has its default effect.
 fn taken(signal: c_int, installed: &Installed) -> usize {
     let handler = installed.handler.swap(SIG_DFL, Relaxed);
     if handler != SIG_DFL && !is_guarded(signal) {
         let default = action(SIG_DFL);
-        // SAFETY: an action, and no room for the former one.
+        // SAFETY: the action is a local, which libc reads during this call alone. With null it
+        // writes none.
         unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
     }
     handler
@@ -227,9 +229,10 @@ fn taken(signal: c_int, installed: &Installed) -> usize {
 fn end(signal: c_int) {
     node::leave();
     let default = action(SIG_DFL);
-    // SAFETY: an action, and no room for the former one.
+    // SAFETY: the action is a local, which libc reads during this call alone. With null it writes
+    // none.
     unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
-    // SAFETY: a plain number. It is blocked, as in every handler.
+    // SAFETY: the call takes a number alone. The signal is blocked, as in every handler.
     unsafe { libc::raise(signal) };
     unblock(1 << (signal - 1));
     // This is the first process of a namespace, which only others can end.
@@ -243,7 +246,7 @@ pub(crate) fn raise_again(signal: c_int) {
     unsafe { libc::raise(signal) };
 }
 
-/// From now on no signal ends the process in the middle of the node's stack.
+/// Keeps signals from ending the process in the middle of the node's stack, from now on.
 pub(crate) fn guard() {
     if !GUARDED.swap(true, Relaxed) && !start::has_renounced() {
         ENDING.into_iter().for_each(guard_from);
@@ -258,13 +261,15 @@ fn is_guarded(signal: c_int) -> bool {
 /// Handles a signal that has no handler and is not ignored.
 fn guard_from(signal: c_int) {
     let mut present = action(SIG_DFL);
-    // SAFETY: no action, and room for the present one.
+    // SAFETY: `present` is a local action, to which libc writes during this call alone. With null
+    // it installs none.
     let known = unsafe { next::sigaction(signal, core::ptr::null(), &mut present) } == 0;
     if known && present.sa_sigaction == SIG_DFL {
         INSTALLED[signal as usize].handler.store(SIG_DFL, Relaxed);
         INSTALLED[signal as usize].flags.store(0, Relaxed);
         let guarding = guarding();
-        // SAFETY: an action, and no room for the former one.
+        // SAFETY: the action is a local, which libc reads during this call alone. With null it
+        // writes none.
         unsafe { next::sigaction(signal, &guarding, core::ptr::null_mut()) };
     }
 }
@@ -274,14 +279,14 @@ fn guard_from(signal: c_int) {
 fn guarding() -> sigaction {
     let mut guarding = action(stand_in as *const () as usize);
     guarding.sa_flags = SA_SIGINFO | SA_RESTART;
-    // SAFETY: the mask is a set of signals.
+    // SAFETY: the mask is a set of signals in an action that is borrowed for this call.
     unsafe { libc::sigfillset(&mut guarding.sa_mask) };
     guarding
 }
 
-/// One with no flags, that blocks nothing.
+/// An action with no flags, that blocks nothing.
 pub(crate) fn action(handler: usize) -> sigaction {
-    // SAFETY: all zeroes is an action, with no flags and an empty mask.
+    // SAFETY: all zeroes is an action, with no flags, an empty mask and no function to return by.
     let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler;
     action
@@ -289,7 +294,8 @@ pub(crate) fn action(handler: usize) -> sigaction {
 
 /// Blocks the signal from the moment that the handler returns, and sends it again.
 fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bool {
-    // SAFETY: plain numbers; the information is what the kernel gave.
+    // SAFETY: the call takes numbers, and `info`, which the kernel has given this handler and
+    // copies during the call.
     let sent = unsafe {
         let (process, thread) = (libc::getpid(), libc::gettid());
         next::syscall(
@@ -305,7 +311,8 @@ fn postpone(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) -> bo
     if sent != 0 {
         return false;
     }
-    // SAFETY: the kernel puts the context's mask into force when the handler returns.
+    // SAFETY: `context` is this handler's, whose mask the kernel puts into force when the handler
+    // returns.
     unsafe { libc::sigaddset(&raw mut (*context).uc_sigmask, signal) };
     PENDING.with(|pending| pending.set(pending.get() | 1 << (signal - 1)));
     toehold_node::direct::end_own_sleep();
@@ -329,7 +336,8 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
     }
     let installed = &INSTALLED[signal as usize];
     if is_dispatched {
-        // SAFETY: the program passes actions, or none.
+        // SAFETY: INTERCEPT contract: `new` and `old` are null, or point to actions that are valid
+        // until this call returns.
         unsafe {
             if !old.is_null() {
                 old.write(installed.action());
@@ -341,7 +349,8 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
         return 0;
     }
     let before = (installed.handler.load(Relaxed), installed.flags.load(Relaxed));
-    // SAFETY: the program passes an action, or none.
+    // SAFETY: INTERCEPT contract: `new` is null, or points to an action that is valid until this
+    // call returns.
     let action = unsafe { new.as_ref() }.map(|new| {
         let mut action = *new;
         if new.sa_sigaction == SIG_DFL && is_guarded(signal) {
@@ -350,7 +359,7 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
             action = guarding();
         } else if new.sa_sigaction != SIG_DFL && new.sa_sigaction != SIG_IGN {
             installed.store(new);
-            // SAFETY: the mask is a set of signals.
+            // SAFETY: the mask is a set of signals in an action that is borrowed for this call.
             let is_blocked = unsafe { libc::sigismember(&new.sa_mask, signal) } == 1;
             let nests = new.sa_flags & SA_NODEFER != 0 && !is_blocked;
             installed.nests.store(nests, Relaxed);
@@ -363,40 +372,44 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
         .as_ref()
         .map_or(core::ptr::null(), |action| &raw const *action);
     let mut replaced = MaybeUninit::<sigaction>::zeroed();
-    // SAFETY: an action or none, and room for the former one.
+    // SAFETY: the action is null or borrowed, and `replaced` is a local. libc uses both during this
+    // call alone.
     let done = unsafe { next::sigaction(signal, action, replaced.as_mut_ptr()) };
     if done != 0 {
         return done;
     }
-    // SAFETY: all zeroes is an action, and the kernel's is another one.
+    // SAFETY: `replaced` was zeroed, which is an action, or the kernel has written another one to
+    // it.
     let mut replaced = unsafe { replaced.assume_init() };
     if replaced.sa_sigaction == stand_in as *const () as usize {
         replaced.sa_sigaction = before.0;
         replaced.sa_flags = before.1;
     }
     if !old.is_null() {
-        // SAFETY: the program passes room for an action.
+        // SAFETY: INTERCEPT contract: `old` has room for an action until this call returns.
         unsafe { old.write(replaced) };
     }
     0
 }
 
-/// From now on a handler of the library's has the signal by which calls are dispatched, and the
-/// program's is remembered.
+/// Installs a handler of the library's for the signal by which calls are dispatched, and remembers
+/// the program's.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn handle_calls(trap: extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) {
     let (mut own, mut former) = (action(trap as *const () as usize), action(SIG_DFL));
     own.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
-    // SAFETY: two actions.
+    // SAFETY: `own` and `former` are local actions, which libc uses during this call alone. `trap`
+    // is never unloaded.
     unsafe { next::sigaction(libc::SIGSYS, &own, &mut former) };
     INSTALLED[libc::SIGSYS as usize].store(&former);
 }
 
-/// They are not, after all.
+/// Takes the library's handler of dispatched calls away again.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn leave_calls() {
     let former = INSTALLED[libc::SIGSYS as usize].action();
-    // SAFETY: an action, and no room for the present one.
+    // SAFETY: `former` is a local action, which libc reads during this call alone. With null it
+    // writes none.
     unsafe { next::sigaction(libc::SIGSYS, &former, core::ptr::null_mut()) };
 }
 
@@ -410,17 +423,18 @@ pub(crate) fn unblock_calls() {
 pub(crate) fn install_simply(signal: c_int, handler: usize, flags: c_int) -> usize {
     let (mut new, mut old) = (action(handler), action(SIG_DFL));
     new.sa_flags = flags;
-    // SAFETY: two actions.
+    // SAFETY: `new` and `old` are local actions, which `install` uses during this call alone.
     match unsafe { install(signal, &new, &mut old) } {
         0 => old.sa_sigaction,
         _ => libc::SIG_ERR,
     }
 }
 
-/// Sets a flag of what is installed for a signal, or takes it away.
+/// Sets or clears a flag of the action that is installed for a signal.
 pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
     let mut action = action(SIG_DFL);
-    // SAFETY: room for an action.
+    // SAFETY: `action` is a local, to which `install` writes during this call alone. Null installs
+    // nothing.
     if unsafe { install(signal, core::ptr::null(), &mut action) } != 0 {
         return -1;
     }
@@ -429,7 +443,8 @@ pub(crate) fn set_flag(signal: c_int, flag: c_int, on: bool) -> c_int {
     } else {
         action.sa_flags & !flag
     };
-    // SAFETY: an action.
+    // SAFETY: `action` is a local, which `install` reads during this call alone. With null it
+    // writes nothing.
     unsafe { install(signal, &action, core::ptr::null_mut()) }
 }
 
@@ -440,16 +455,17 @@ impl Masked {
     pub(crate) fn with(mask: Option<&sigset_t>) -> Masked {
         let Some(mask) = mask else { return Masked(None) };
         let mut before = MaybeUninit::uninit();
-        // SAFETY: a set, and the former one is written to room for it.
+        // SAFETY: `mask` is borrowed, and `before` is a local, to which libc writes during this
+        // call alone.
         let done = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr()) };
-        // SAFETY: it was written.
+        // SAFETY: libc has returned 0, so it has written the former mask to `before`.
         Masked((done == 0).then(|| unsafe { before.assume_init() }))
     }
 
-    /// The call ends with what it has found. What only its own mask lets through stays blocked.
+    /// Ends the call with what it has found. What only its own mask lets through stays blocked.
     pub(crate) fn succeed(&self) {
         let Some(before) = &self.0 else { return };
-        // SAFETY: a set that the system gave.
+        // SAFETY: `before` is a set of signals that the kernel has written, borrowed for this call.
         let is_blocked = |signal: &c_int| unsafe { libc::sigismember(before, *signal) } == 1;
         let blocked = (1..SIGNALS as c_int).filter(is_blocked);
         let blocked = blocked.fold(0, |blocked, signal| blocked | 1 << (signal - 1));
@@ -460,7 +476,8 @@ impl Masked {
 impl Drop for Masked {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // SAFETY: a set that the system gave.
+            // SAFETY: `before` is a set of signals that the kernel has written, borrowed for this
+            // call.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, core::ptr::null_mut()) };
         }
     }

@@ -9,7 +9,7 @@ use toehold_node::interrupts::Awaited;
 
 use crate::{cancel, next, signals};
 
-/// How long a set of signals is that the kernel is given.
+/// Bytes of the sets of signals that the kernel is given.
 const SET: i64 = 8;
 
 /// Signals of a thread that are blocked, one bit each, as the kernel has them.
@@ -32,7 +32,8 @@ impl Drop for Blocked {
 
 fn set_mask(mask: &u64, former: *mut u64) {
     let how = libc::SIG_SETMASK.into();
-    // SAFETY: one set, and room for one, or none.
+    // SAFETY: `mask` is borrowed, and `former` is null or has room for a set. The kernel uses both
+    // during this call alone.
     unsafe {
         let mask = core::ptr::from_ref(mask) as i64;
         next::syscall(libc::SYS_rt_sigprocmask, how, mask, former as i64, SET, 0, 0)

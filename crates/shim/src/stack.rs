@@ -6,7 +6,7 @@ use std::cell::Cell;
 use crate::inside::{Inside, contained};
 use crate::sleep::Blocked;
 
-/// What attaching takes is less than this, in a build without optimisation, too.
+/// Attaching takes less than this, in a build without optimisation, too.
 const NEEDED: usize = 512 << 10;
 
 /// Does something that needs much room: in a thread that has it, if this one may not. `None` if that
@@ -29,7 +29,7 @@ fn apart<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     contained(|| Ok(act())).ok().flatten()
 }
 
-/// `None`: there is no thread to be had.
+/// Runs `act` on a thread of its own. Returns `None` if there is no thread to be had.
 fn on_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     // The program's signals are for its own threads: the new one begins with this one's mask.
     let blocked = Blocked::all();
@@ -47,7 +47,7 @@ fn on_thread<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
 /// Whether this thread is surely on its own stack, with enough left of it.
 fn has_room() -> bool {
     thread_local! {
-        /// Where the thread's stack is; empty: it is not known.
+        /// The address and length of the thread's stack; empty if it is not known.
         static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     let here = core::ptr::from_ref(&NEEDED.to_ne_bytes()).addr();
@@ -69,12 +69,12 @@ fn is_enough(here: usize, (lowest, size): (usize, usize)) -> bool {
 /// The lowest address of this thread's stack, and how many bytes it has.
 fn own_stack() -> Option<(usize, usize)> {
     let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: there is room for what it says.
+    // SAFETY: `attributes` is a local, to which libc writes during this call alone.
     if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
         return None;
     }
     let (mut lowest, mut size) = (core::ptr::null_mut(), 0);
-    // SAFETY: they were made, and are let go of.
+    // SAFETY: libc has initialised `attributes` above; they are destroyed once, after the last use.
     let found = unsafe {
         let found = libc::pthread_attr_getstack(attributes.as_ptr(), &mut lowest, &mut size);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());

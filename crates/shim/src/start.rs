@@ -19,7 +19,7 @@ pub(crate) fn is_wanted() -> bool {
     WANTED.load(Relaxed)
 }
 
-/// From now on all that is new is the kernel's.
+/// Leaves everything new to the kernel, from now on.
 pub(crate) fn renounce() {
     RENOUNCED.store(true, Relaxed);
     WANTED.store(false, Relaxed);
@@ -31,7 +31,7 @@ pub(crate) fn has_renounced() -> bool {
     RENOUNCED.load(Relaxed)
 }
 
-/// What keeps the node is not the program's to close.
+/// Takes the descriptor that keeps the node, which is not the program's to close.
 fn own_keeper() {
     let variable = std::env::var(KEEPER).unwrap_or_default();
     if let Some((number, is_keeper)) = keeper_of(&variable)

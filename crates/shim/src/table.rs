@@ -1,4 +1,4 @@
-//! What the program's descriptors are that are not, or not only, the kernel's.
+//! The program's descriptors that are not, or not only, the kernel's.
 //!
 //! A *file* is what the kernel calls an open file description. `dup` gives it another fd. It ends with the
 //! last of its fds and of the calls that use it. Every call looks here first, so that one byte for each fd
@@ -22,7 +22,7 @@ use crate::inside::Inside;
 /// Descriptors from this number on are the kernel's alone.
 const LIMIT: usize = 1 << 20;
 
-/// What a number is.
+/// The kinds of numbers.
 mod kind {
     /// The kernel's.
     pub(super) const KERNEL: u8 = 0;
@@ -33,9 +33,9 @@ mod kind {
 }
 
 static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(kind::KERNEL) }; LIMIT];
-/// Neither a file nor anything of the library's own has had a higher number.
+/// The highest number that a file or something of the library's own has had.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
-/// No file has had a higher number.
+/// The highest number that a file has had.
 static HIGHEST_FILE: AtomicI32 = AtomicI32::new(-1);
 static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 
@@ -43,11 +43,12 @@ static FILES: [Slot<File>; LIMIT] = [const { Slot::new() }; LIMIT];
 pub(crate) struct Used(ManuallyDrop<toehold_shm::Used<'static, File>>);
 
 impl Drop for Used {
-    /// It may be the last one to have the file, whose end is the library's affair.
+    /// Lets go of the file. This may be the last use of it, and the library does what its end
+    /// needs.
     #[inline]
     fn drop(&mut self) {
         let _inside = Inside::enter();
-        // SAFETY: it is not used any more.
+        // SAFETY: `self` is being dropped, so its field is not used any more.
         unsafe { ManuallyDrop::drop(&mut self.0) }
     }
 }
@@ -73,7 +74,7 @@ fn index(number: c_int) -> Option<usize> {
     usize::try_from(number).ok().filter(|&index| index < LIMIT)
 }
 
-/// What a number is.
+/// The kind of a number.
 #[inline]
 fn kind_of(number: c_int) -> u8 {
     if is_borrower()
@@ -115,7 +116,7 @@ pub(crate) fn get(number: c_int) -> Option<Used> {
     used.map(|used| Used(ManuallyDrop::new(used)))
 }
 
-/// From now on the number is this file's.
+/// Makes a number this file's, from now on.
 pub(crate) fn put(number: c_int, file: Arc<File>) {
     // What the program does with its first file, it may do past libc.
     dispatch::look();
@@ -132,7 +133,7 @@ pub(crate) fn put(number: c_int, file: Arc<File>) {
     KINDS[index].store(kind::FILE, Release);
 }
 
-/// From now on the number is the kernel's alone. Gives the file that it was, and whether it
+/// Makes a number the kernel's alone, from now on. Returns the file that it was, and whether that
 /// has no number any more.
 pub(crate) fn take(number: c_int) -> Option<(Arc<File>, bool)> {
     let index = index(number)?;
@@ -173,7 +174,7 @@ pub(crate) fn used() -> Vec<c_int> {
     up_to(HIGHEST_FILE.load(Relaxed), has)
 }
 
-/// The numbers up to a highest one that are such, in order.
+/// The numbers up to a highest one for which `is_such` holds, in order.
 fn up_to(highest: c_int, is_such: impl Fn(c_int) -> bool) -> Vec<c_int> {
     let mut numbers: Vec<c_int> = (0..=highest).filter(|&number| is_such(number)).collect();
     if is_borrower() {
@@ -184,7 +185,7 @@ fn up_to(highest: c_int, is_such: impl Fn(c_int) -> bool) -> Vec<c_int> {
     numbers
 }
 
-/// The number is one of the library's own.
+/// Makes a number one of the library's own.
 pub(crate) fn own(number: RawFd) {
     if let Some(index) = index(number) {
         if is_borrower() {
@@ -201,7 +202,7 @@ pub(crate) fn is_own(number: c_int) -> bool {
     kind_of(number) == kind::OWN
 }
 
-/// It is not any more.
+/// Notes that a number is not one of the library's own any more.
 pub(crate) fn disown(number: c_int) {
     if let Some(index) = index(number) {
         if is_borrower() {
@@ -224,6 +225,7 @@ pub(crate) fn borrow(number: &c_int) -> BorrowedFd<'_> {
 
 /// Takes ownership of an fd that no other code closes.
 pub(crate) fn adopt(number: c_int) -> OwnedFd {
-    // SAFETY: the caller has just got it from the kernel.
+    // SAFETY: `number` is a descriptor that the caller has just got from the kernel, and that no
+    // other code closes.
     unsafe { OwnedFd::from_raw_fd(number) }
 }

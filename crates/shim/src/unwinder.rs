@@ -9,7 +9,7 @@ use core::arch::global_asm;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// Those that Rust's library calls, in the order of the entries below.
+/// The functions that Rust's library calls, in the order of the entries below.
 const NAMES: [&CStr; 12] = [
     c"_Unwind_Backtrace",
     c"_Unwind_DeleteException",
@@ -25,12 +25,13 @@ const NAMES: [&CStr; 12] = [
     c"_Unwind_SetIP",
 ];
 
-/// What was found of them.
+/// The addresses that were found of them.
 static FOUND: [AtomicPtr<c_void>; NAMES.len()] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
 
 extern "C" fn find(number: usize) -> *mut c_void {
-    // SAFETY: both names are C strings; the library stays loaded.
+    // SAFETY: both names are C string literals. The library stays loaded, so the function found
+    // does, too.
     let found = unsafe {
         let library = libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_NOW);
         match library.is_null() {

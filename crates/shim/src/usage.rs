@@ -1,4 +1,4 @@
-//! What the program uses of its node, for the launcher's report.
+//! Counters of the program's use of its node, for the launcher's report.
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -50,7 +50,7 @@ pub(crate) fn without_node(descriptors: &[(c_int, c_short)], timeout: Option<Dur
     }
 }
 
-/// What is watched of a call's descriptor: a connection or a listener.
+/// The watched source of a call's descriptor: a connection or a listener.
 fn source(file: &File) -> Option<&dyn Source> {
     match &file.kind {
         Kind::Stream(stream) => Some(&stream.inner),
@@ -95,7 +95,7 @@ fn readiness(file: &File) -> Readiness {
     })
 }
 
-/// What `poll(2)` says of it.
+/// The events of `poll(2)` for a readiness.
 fn told(readiness: Readiness, asked: c_short) -> c_short {
     let bits = [
         (readiness.readable, asked & (POLLIN | POLLRDNORM)),
@@ -109,7 +109,7 @@ fn told(readiness: Readiness, asked: c_short) -> c_short {
     told.fold(0, |events, (_, bits)| events | bits)
 }
 
-/// What of a descriptor is the node's.
+/// The file of a descriptor, if it is the node's.
 fn ours(fd: &pollfd) -> Option<Arc<File>> {
     let file = table::get(fd.fd)?.share();
     (source(&file).is_some() || is_nest(&file)).then_some(file)
@@ -118,9 +118,9 @@ fn ours(fd: &pollfd) -> Option<Arc<File>> {
 /// The descriptors of one call.
 struct Call<'a> {
     fds: &'a mut [pollfd],
-    /// What of them is the node's.
+    /// The files of those that are the node's.
     files: Vec<Option<Arc<File>>>,
-    /// What of them is the kernel's; in the place of others there is none.
+    /// The kernel's descriptors; in the place of others there is none.
     kernels: Vec<pollfd>,
 }
 
@@ -158,7 +158,8 @@ impl<'a> Call<'a> {
     fn look(&mut self) -> Outcome<c_int> {
         if self.kernels.iter().any(|fd| fd.fd >= 0) {
             let number = self.kernels.len() as libc::nfds_t;
-            // SAFETY: the array is as long as said.
+            // SAFETY: `kernels` is a vector of `number` descriptors, borrowed mutably for this
+            // call.
             outcome(unsafe { next::poll(self.kernels.as_mut_ptr(), number, 0) })?;
         }
         let mut count = 0;
@@ -218,7 +219,7 @@ impl<'a> Call<'a> {
 }
 
 impl Call<'_> {
-    /// The node is gone, and what is left is the kernel's.
+    /// Waits for the kernel's descriptors, since the node is gone.
     #[cold]
     fn wait_without_node(&self, timeout: Option<Duration>) -> Outcome<()> {
         let kernels = self.kernels.iter().filter(|fd| fd.fd >= 0);
@@ -227,7 +228,8 @@ impl Call<'_> {
     }
 }
 
-/// What stands for a listener of a life that is over, in the node's next one.
+/// Makes a listener of a life that is over listen again in the node's next one. Returns the file
+/// that stands for it.
 pub(crate) fn listens_again(file: &File, number: c_int) -> Option<Arc<File>> {
     match &file.kind {
         Kind::Listener(listener) if listener.is_lost() => listener.again(number),
@@ -246,7 +248,7 @@ struct Registered<'a> {
     source: &'a dyn Source,
     interest: Interest,
     file: *const File,
-    /// The first of several that stand for one.
+    /// Whether this is the first of several that stand for one.
     first: bool,
 }
 
@@ -300,7 +302,7 @@ impl Drop for Own {
         if self.process == process::number() && start::is_wanted() {
             // It may be the last to have the node, of a former life, whose descriptors are the library's.
             let _inside = Inside::enter();
-            // SAFETY: both are dropped once, and not used any more.
+            // SAFETY: both fields are dropped once, here, and are not used any more.
             unsafe {
                 ManuallyDrop::drop(&mut self.poll);
                 ManuallyDrop::drop(&mut self.node);
@@ -336,9 +338,9 @@ fn with_own<T>(act: impl FnOnce(&Poll) -> Outcome<T>) -> Outcome<T> {
     act(&own)
 }
 
-/// What a call has found.
+/// The result of a call.
 pub(crate) struct Told {
-    /// So many descriptors are ready.
+    /// Number of descriptors that are ready.
     pub(crate) number: c_int,
     /// Not at once: some may have been closed since it began.
     pub(crate) later: bool,

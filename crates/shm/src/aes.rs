@@ -1,9 +1,9 @@
 //! A keyed hash of four-tuples, made of AES rounds. It takes a few nanoseconds on processors with
 //! AES instructions.
 //!
-//! Tables whose keys an attacker can choose use this hash, and never show it to anybody. The
-//! message consists of two blocks and a short third one. Each of the two blocks passes through four
-//! rounds under its own keys. Their sum and the third block pass through four more rounds:
+//! Tables whose keys an attacker can choose use this hash, and never show it to another process.
+//! The message consists of two blocks and a short third one. Each of the two blocks passes through
+//! four rounds under its own keys. Their sum and the third block pass through four more rounds:
 //!
 //! ```text
 //! hash = R4(R4(first, k0…k4) ⊕ R4(second, k5…k8) ⊕ third, k9…k12)

@@ -143,8 +143,8 @@ impl ByteQueue {
         })
     }
 
-    /// Like [`ByteQueue::write_at`], with the bytes from `from` on of another queue in the same
-    /// payload memory.
+    /// Writes the bytes from `from` on of another queue in the same payload memory, as
+    /// [`ByteQueue::write_at`] writes those of a gather list.
     pub fn write_at_from(
         &mut self,
         payload: &mut Payload,
@@ -306,7 +306,7 @@ impl ByteQueue {
         self.claim_in(payload, ArenaId::PRIVATE, room)
     }
 
-    /// Like [`ByteQueue::claim`], in blocks of an arena while it has free ones.
+    /// Claims memory as [`ByteQueue::claim`] does, in blocks of an arena while it has free ones.
     pub fn claim_in(&mut self, payload: &mut Payload, arena: ArenaId, room: usize) -> usize {
         let end = (self.start as usize + self.len()).saturating_add(room);
         while room > 0 && ((self.blocks as usize) << payload.shift()) < end {

@@ -116,8 +116,8 @@ impl Carver {
     ///
     /// # Panics
     ///
-    /// Like [`Carver::payload`], or if there are more than [`Arenas::MOST`](crate::Arenas::MOST)
-    /// arenas.
+    /// If `block_len` is no power of two or less than 64, or there are more than 2³¹ − 1 blocks, or
+    /// more than [`Arenas::MOST`](crate::Arenas::MOST) arenas.
     pub fn payload_with(&mut self, blocks: u32, block_len: u32, arenas: u32) -> Result<Payload, OutOfMemory> {
         Payload::carve(self, blocks, block_len, arenas)
     }

@@ -37,7 +37,8 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(test)]
 pub(crate) fn copy_bytes(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: two slices of the same length, one of them exclusive.
+    // SAFETY: `from` and `to` are slices of the same length, as asserted. `to` is exclusive, so
+    // that they do not overlap.
     unsafe { copy(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 
@@ -83,7 +84,8 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` must be at least 64.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
@@ -106,7 +108,8 @@ unsafe fn copy_lines(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` must be at least 64.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
@@ -125,7 +128,8 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
 
 /// # Safety
 ///
-/// As for [`copy_lines`], on a processor with AVX-512.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64. The processor must have AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
@@ -135,7 +139,8 @@ unsafe fn copy_lines_512(from: *const u8, to: *mut u8, len: usize) {
 
 /// # Safety
 ///
-/// As for [`copy_lines`], on a processor with AVX.
+/// `from` must be readable and `to` writable for `len` bytes, without overlap; `len` must be at
+/// least 64. The processor must have AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_lines_256(from: *const u8, to: *mut u8, len: usize) {

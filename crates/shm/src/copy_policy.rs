@@ -27,7 +27,7 @@ const LONGER: usize = 8 << 10;
 ///
 /// # Safety
 ///
-/// As for [`copy_away`](crate::copy::copy_away).
+/// `to` must be writable for as many bytes as `from` has, and no Rust reference to them may exist.
 pub(crate) unsafe fn copy(from: &[u8], to: *mut u8) {
     // SAFETY: the caller guarantees that the place is writable for the slice's length. No reference
     // to the place exists, so the two do not overlap.

@@ -171,7 +171,8 @@ impl<'a> Gather<'a> {
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         let mut slice = Self::EMPTY;
         for (first, len) in self.range(offset, len) {
-            // SAFETY: a piece of a part is readable as long as the part.
+            // SAFETY: `first` points to `len` bytes of one of this value's parts, which stay
+            // readable as long as the part.
             unsafe { slice.push_raw(first, len) };
         }
         slice

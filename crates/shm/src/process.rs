@@ -257,7 +257,7 @@ impl<T> PerProcess<T> {
         if inherited && self.head.compare_exchange(older, new, AcqRel, Acquire).is_ok() {
             return &self.head().value;
         }
-        // SAFETY: the box was made above, and no other thread has seen it.
+        // SAFETY: `new` comes from `Box::into_raw` above, and no other thread has seen it.
         drop(unsafe { Box::from_raw(new) });
         &self.head().value
     }
@@ -271,7 +271,8 @@ impl<T> Drop for PerProcess<T> {
             // SAFETY: entries come from boxes, and no references to them are left. Entries of other
             // processes stay.
             next = unsafe { entry.as_ref() }.older;
-            // SAFETY: entries come from boxes, and no references to them are left.
+            // SAFETY: `entry` comes from a box that is not freed yet, and no reference to it is
+            // left.
             if unsafe { entry.as_ref() }.process == process {
                 // SAFETY: the entry comes from a box of this process, and no reference to it is
                 // left.

@@ -19,7 +19,7 @@ use crate::Gather;
 /// they were mapped, so this file rejects them.
 const TMPFS: u64 = 0x0102_1994;
 
-/// What a process may do with a region it opens.
+/// The rights of a process over a region that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read memory that another node writes. Its bytes are accessible as [`Gather`]s only.

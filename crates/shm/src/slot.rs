@@ -129,9 +129,9 @@ impl<T> Slot<T> {
         });
         let former = self.word.swap(word, AcqRel);
         let node = node_of::<T>(former)?;
-        // SAFETY: the node lives until its users are counted, which happens below.
+        // SAFETY: `node` lives until the users of its word are counted, which happens below.
         let value = Arc::clone(unsafe { &node.as_ref().value });
-        // SAFETY: this thread has replaced the node and not added its users yet.
+        // SAFETY: this thread has replaced `node`, and has not counted the users of its word yet.
         unsafe { count(node, (former >> ADDRESS_BITS) as i64) };
         Some(value)
     }
@@ -158,7 +158,7 @@ impl<T> fmt::Debug for Slot<T> {
 impl<T> Used<'_, T> {
     /// The value with a reference count of its own, for longer use.
     pub fn share(&self) -> Arc<T> {
-        // SAFETY: this use keeps the node alive.
+        // SAFETY: `self.node` stays alive as long as this use of it.
         Arc::clone(unsafe { &self.node.as_ref().value })
     }
 }

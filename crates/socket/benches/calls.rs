@@ -1,8 +1,7 @@
 //! What a call costs before and after TCP does its part.
 //!
-//! `cargo bench -p toehold-socket --bench calls`: nanoseconds a call, of one
-//! thread, with nobody else on the node. How long messages take from program to
-//! program is for the laboratory to say.
+//! `cargo bench -p toehold-socket --bench calls`: nanoseconds a call, of one thread that is alone
+//! on the node. How long messages take from program to program is for the laboratory to say.
 
 use std::hint::black_box;
 use std::io::{Read, Write};

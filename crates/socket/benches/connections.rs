@@ -1,9 +1,8 @@
-//! What it costs to open and close a connection: on a node of this process, and on
-//! one that it has attached to, whose connections have descriptors.
+//! What it costs to open and close a connection. One is on a node of this process, and one on a
+//! node that it has attached to, whose connections have descriptors.
 //!
-//! `cargo bench -p toehold-socket --bench connections`: nanoseconds for a connection of
-//! a node with itself, both of whose ends are opened and closed by one thread, with
-//! nobody else on the node. Both kinds take turns.
+//! `cargo bench -p toehold-socket --bench connections`: nanoseconds for a connection of a node with
+//! itself. One thread, alone on the node, opens and closes both ends. Both kinds take turns.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

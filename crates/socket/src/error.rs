@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use toehold_node::{Gone, HolderError};
 use toehold_stack::SocketError;
 
-/// What the kernel would have said.
+/// The error number that the kernel would have returned.
 fn errno(error: SocketError) -> Errno {
     match error {
         SocketError::WouldBlock | SocketError::Taken => Errno::AGAIN,
@@ -38,12 +38,12 @@ pub(crate) fn from_socket(error: SocketError) -> io::Error {
     errno(error).into()
 }
 
-/// The node is gone, with all its connections.
+/// The error of a node that is gone, with all its connections.
 pub(crate) fn gone(_: Gone) -> io::Error {
     Errno::NETDOWN.into()
 }
 
-/// The node is that of the process which this one was forked from.
+/// The error of a node that belongs to the process which this one was forked from.
 #[cold]
 pub(crate) fn parents() -> io::Error {
     io::Error::new(
@@ -64,7 +64,7 @@ pub(crate) fn from_holder(error: HolderError) -> io::Error {
     }
 }
 
-/// EAGAIN: what a call without anything to do says, and one whose timeout has passed.
+/// EAGAIN: the error of a call without anything to do, and of one whose timeout has passed.
 pub(crate) fn would_block() -> io::Error {
     Errno::AGAIN.into()
 }

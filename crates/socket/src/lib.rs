@@ -1,16 +1,14 @@
 //! TcpListener, TcpStream and Poll on a Toehold node: std's names and meanings,
 //! without the kernel.
 //!
-//! A [`Node`] holds the memory, the TCP/IP stack and the link of one network
-//! identity. [`TcpListener::bind`] and [`TcpStream::connect`] take it as their
-//! first argument; everything else is as in `std::net`. [`Poll`] waits for many
-//! sockets, as mio's does.
+//! A [`Node`] holds the memory, the TCP/IP stack and the link of one network identity.
+//! [`TcpListener::bind`] and [`TcpStream::connect`] take it as their first argument; the other
+//! methods are those of `std::net`. [`Poll`] waits for many sockets, like mio's.
 //!
-//! A call that has to wait drives the stack itself: it looks for frames, for as
-//! long as that is likely to help, and then sleeps until the link wakes it. Of
-//! several threads that wait one does so on behalf of all. While no thread of
-//! the program is in a call, a thread of the node's own takes care of what
-//! arrives and of the timers; see [`Placement`].
+//! A call that has to wait drives the stack itself. It looks for frames, for as long as that is
+//! likely to help, and then sleeps until the link wakes it. Of several threads that wait one does
+//! so on behalf of all. While no thread of the program is in a call, a thread of the node's own
+//! takes care of arrivals and timers; see [`Placement`].
 //!
 //! | file | what |
 //! | --- | --- |

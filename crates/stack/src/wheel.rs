@@ -149,9 +149,9 @@ impl Wheel {
         self.hub[0].examined
     }
 
-    /// Removes an id whose deadline is not after `now`. `None`: there is no more, or this call's
-    /// share of [`MOVES`] is used up. In the latter case [`Wheel::next_deadline`] is not after
-    /// `now`.
+    /// Removes an id whose deadline is not after `now`. Returns `None` if there is no more, or this
+    /// call's share of [`MOVES`] is used up. In the latter case [`Wheel::next_deadline`] is not
+    /// after `now`.
     #[inline]
     pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<u32> {
         if self.next_deadline()? > now {

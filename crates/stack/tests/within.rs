@@ -205,7 +205,7 @@ fn connection_with_itself_reads_what_it_writes() {
     }
 }
 
-/// Its bytes lay in its own queue, which is freed when it is closed.
+/// The data lie in the connection's own queue, which is freed when it is closed.
 #[test]
 fn data_sent_before_reset_arrive_first() {
     /// More than one round handles.

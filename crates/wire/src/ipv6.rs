@@ -134,7 +134,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     ///
-    /// See [`walk`].
+    /// The errors of [`walk`].
     #[inline]
     pub fn upper(&self) -> core::result::Result<Upper, ExtensionError> {
         walk(self.next_header(), self.payload, usize::from(self.payload_len()))

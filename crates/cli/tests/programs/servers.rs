@@ -185,7 +185,7 @@ fn git_clones_from_its_server() {
     });
 }
 
-/// It listens at the address of each interface, not at all addresses.
+/// BIND listens at the address of each interface, not at all addresses.
 #[test]
 #[ignore = "needs named, dig"]
 fn bind9_answers_over_tcp_at_the_address_of_its_interface() {

@@ -19,7 +19,7 @@ const PROMPT: &str = "READY> ";
 struct Shell {
     shell: Child,
     terminal: File,
-    /// Its output since the last command.
+    /// The shell's output since the last command.
     said: String,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Paper {
-    /// Its place in the paper: `section 4.1.1, figure 3`.
+    /// The figure's place in the paper: `section 4.1.1, figure 3`.
     pub section: String,
     /// The statements, as numbers or trends.
     #[serde(default)]

@@ -46,7 +46,7 @@ impl Generator {
         all.into_iter().find(|generator| generator.name() == candidate)
     }
 
-    /// Its name as a candidate.
+    /// The generator's name as a candidate.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sockperf => "sockperf",

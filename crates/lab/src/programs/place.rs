@@ -97,7 +97,7 @@ pub(super) struct Shape {
     pub(super) up: Vec<String>,
 }
 
-/// Both places, for as long as this lives.
+/// The places of both sides. Dropping it ends their nodes and processes.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     holders: [Child; 2],

@@ -37,9 +37,9 @@ pub struct Report {
 /// The result of a row.
 #[derive(Debug, Serialize)]
 pub struct RowReport {
-    /// Its name.
+    /// The row's name.
     pub name: String,
-    /// Its subject.
+    /// The row's subject.
     pub about: String,
     /// Unit of its figures.
     pub unit: String,

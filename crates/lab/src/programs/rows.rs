@@ -10,7 +10,7 @@ use crate::workload::WebServer;
 pub struct Row {
     /// The name of its ratio.
     pub name: &'static str,
-    /// Its subject, for people.
+    /// The row's subject, for people.
     pub about: &'static str,
     /// Unit of its figures.
     pub unit: &'static str,

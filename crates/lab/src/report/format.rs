@@ -8,7 +8,7 @@ use crate::workload::Quantity;
 /// The properties of the output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Look {
-    /// Columns of the terminal; `None`: tables are as wide as necessary.
+    /// Columns of the terminal; `None` if tables are as wide as necessary.
     pub width: Option<u16>,
     /// Whether it shows colours.
     pub colours: bool,

@@ -25,7 +25,7 @@ pub struct Header {
     /// What the server's and the clients' core share, if the machine reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub neighbours: Option<Neighbours>,
-    /// The other machine, if there was one and it was reached.
+    /// The far machine, if there was one and it was reached.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub far: Option<Met>,
     /// The plan.

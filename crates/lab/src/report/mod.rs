@@ -125,7 +125,7 @@ impl Report {
 /// The candidate that shows the speed of the machine itself.
 const STANDARD: &str = "floor";
 
-/// Its figures should stay within this factor.
+/// The factor within which the figures of [`STANDARD`] should stay.
 const STEADY: f64 = 1.3;
 
 fn fates(plan: &Plan, samples: &[Sample]) -> BTreeMap<String, Fate> {

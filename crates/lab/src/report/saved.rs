@@ -22,22 +22,22 @@ const FILES: [&str; 3] = ["run.json", "samples.jsonl", "report.json"];
 /// A run that was saved.
 #[derive(Debug)]
 pub struct Saved {
-    /// Its findings.
+    /// The run's findings.
     pub report: Report,
     /// The samples behind them.
     pub samples: Vec<Sample>,
     /// Unreadable parts of its files, for people.
     pub damage: Vec<String>,
-    /// Its unchanged files.
+    /// The run's unchanged files.
     pub files: Vec<RawFile>,
 }
 
 /// A file of a run.
 #[derive(Debug)]
 pub struct RawFile {
-    /// Its name in the run's directory.
+    /// The file's name in the run's directory.
     pub name: &'static str,
-    /// Its contents.
+    /// The file's contents.
     pub bytes: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ pub enum ReadError {
     Format {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format.
         found: u32,
     },
 }

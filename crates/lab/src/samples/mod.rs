@@ -35,7 +35,7 @@ pub struct Sample {
     pub factors: Factors,
     /// When it began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// Its duration, including set-up and warm-up, in nanoseconds.
+    /// The measurement's duration, including set-up and warm-up, in nanoseconds.
     pub took_ns: u64,
     /// The outcome.
     #[serde(flatten)]
@@ -75,14 +75,14 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Both sides completed it.
+    /// Both sides completed the measurement.
     Measured {
         /// The counts of the connecting side.
         client: Box<Side>,
         /// The counts of the accepting side, or the results of a process without another side.
         server: Box<Side>,
     },
-    /// It failed.
+    /// The measurement failed.
     Failed {
         /// The reason for the failure.
         reason: String,

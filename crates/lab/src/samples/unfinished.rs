@@ -12,9 +12,9 @@ use crate::report::Header;
 /// A run that was not completed.
 #[derive(Debug)]
 pub struct Unfinished {
-    /// Its header.
+    /// The run's header.
     pub header: Header,
-    /// Its samples.
+    /// The run's samples.
     pub samples: Vec<Sample>,
     directory: PathBuf,
     /// Bytes of complete samples in the file.

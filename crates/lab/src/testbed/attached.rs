@@ -51,7 +51,7 @@ pub(crate) struct EngineOrder {
 pub(super) struct DeviceOrder {
     /// The interface's name, if there is one.
     pub(super) interface: Option<String>,
-    /// Its namespace, if it differs from the engine's.
+    /// The interface's namespace, if it differs from the engine's.
     pub(super) namespace: Option<PathBuf>,
     /// For UDP: the address of this side, and those of the others.
     pub(super) udp: Option<(SocketAddr, Vec<SocketAddr>)>,

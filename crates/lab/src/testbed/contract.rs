@@ -80,15 +80,15 @@ impl TestbedError {
 pub trait Testbed: Sized {
     /// Stable name; part of the names of ratios.
     const NAME: &'static str;
-    /// Its description, in a line.
+    /// The testbed's description, in a line.
     const ABOUT: &'static str;
     /// Required programs, with the Debian packages that have them.
     const PROGRAMS: &'static [Program] = &[];
     /// Whether its sides are on two machines.
     const IS_BETWEEN_HOSTS: bool = false;
-    /// Its listener.
+    /// The testbed's listener.
     type Listener;
-    /// Its connection.
+    /// The testbed's connection.
     type Connection: Connection + Send;
 
     /// Whether it supports a workload.

@@ -107,7 +107,7 @@ struct Direction {
     ring: usize,
     /// This side's own position.
     position: u64,
-    /// The other side's position, when last read.
+    /// The peer's position, when last read.
     seen: u64,
 }
 

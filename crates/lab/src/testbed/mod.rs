@@ -142,7 +142,7 @@ pub(crate) use unix::UNIX;
 pub struct Candidate {
     /// Stable name.
     pub name: &'static str,
-    /// Its description, in a line.
+    /// The candidate's description, in a line.
     pub about: &'static str,
     /// Required programs.
     pub programs: &'static [Program],

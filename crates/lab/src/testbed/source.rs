@@ -9,12 +9,13 @@ use crate::workload::Workload;
 pub trait Source {
     /// Stable name; part of the names of ratios.
     const NAME: &'static str;
-    /// Its description, in a line.
+    /// The source's description, in a line.
     const ABOUT: &'static str;
 
     /// Whether it supports a workload.
     fn supports(workload: &Workload) -> bool;
 
-    /// Its results. All random numbers come from the seed, which differs each round.
+    /// Computes the workload's results. All random numbers come from the seed, which differs each
+    /// round.
     fn find(workload: &Workload, seed: u64) -> io::Result<Side>;
 }

@@ -66,7 +66,7 @@ pub(super) fn set_up(strategy: DemuxStrategy, connections: u32, seed: u64) -> io
     })
 }
 
-/// Both ends.
+/// The hosts at both ends of the connections.
 struct Ends {
     client: Host,
     server: Host,

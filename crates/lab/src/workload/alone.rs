@@ -24,7 +24,7 @@ impl Workload {
         )
     }
 
-    /// Its approximate duration alone.
+    /// The workload's approximate duration if it runs alone.
     pub(super) fn length_alone(&self) -> Duration {
         let (strategy, users, segments) = match self {
             // Ten for each user until lists are in order.

@@ -14,7 +14,7 @@ pub struct Cell {
     /// The workload of the two sides.
     #[serde(flatten)]
     pub workload: Workload,
-    /// Largest IP packet of the path, in bytes; `None`: each candidate's default.
+    /// Largest IP packet of the path, in bytes; `None` means each candidate's default.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mtu: Option<u16>,
 }
@@ -38,7 +38,7 @@ impl Cell {
         }
     }
 
-    /// Its value of each factor, which charts use as axes.
+    /// The cell's value of each factor, which charts use as axes.
     pub fn factors(&self) -> Factors {
         let mut factors = self.workload.factors();
         if let Some(mtu) = self.mtu {

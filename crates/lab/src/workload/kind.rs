@@ -163,7 +163,7 @@ pub enum Workload {
     Workers {
         /// The program, and its requests.
         program: MeasuredProgram,
-        /// Its workers; 1 if it has a process or a thread for each client.
+        /// The program's workers; 1 if it has a process or a thread for each client.
         workers: u8,
         /// Connections, with one request at a time.
         clients: u8,
@@ -293,7 +293,7 @@ impl Workload {
         matches!(self, Self::Workers { .. })
     }
 
-    /// Its sides' programs, with the Debian packages that have them.
+    /// The programs of the workload's sides, with the Debian packages that have them.
     pub fn programs(&self) -> &'static [Program] {
         match self {
             Self::Web { server, .. } | Self::WebTrace { server, .. } | Self::WebZipf { server, .. } => {

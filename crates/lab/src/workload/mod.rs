@@ -55,7 +55,7 @@ use crate::settings::Settings;
 const SERVICES: Duration = Duration::from_millis(1200);
 
 impl Workload {
-    /// Its approximate duration if it succeeds.
+    /// The workload's approximate duration if it succeeds.
     pub fn length(&self, settings: &Settings) -> Duration {
         let pace = Pace::from(settings);
         match self {

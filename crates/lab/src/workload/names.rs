@@ -107,7 +107,7 @@ impl Workload {
         }
     }
 
-    /// Its kind in plans.
+    /// The workload's kind in plans.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::PingPong { .. } => "ping-pong",
@@ -248,7 +248,7 @@ impl Workload {
         }
     }
 
-    /// Its value of each factor.
+    /// The workload's value of each factor.
     pub(super) fn factors(&self) -> Factors {
         let of = |name: &str, value: u64| (name.to_owned(), value);
         let size = |size: &Size| of("size", size.bytes() as u64);

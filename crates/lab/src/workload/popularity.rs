@@ -15,7 +15,7 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Its form in names.
+    /// The trace's form in names.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Synthetic => "synthetic",

@@ -15,7 +15,7 @@ pub enum WebServer {
 }
 
 impl WebServer {
-    /// Its form in names.
+    /// The web server's form in names.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Apache => "apache",
@@ -23,7 +23,7 @@ impl WebServer {
         }
     }
 
-    /// Its programs, with the Debian packages that have them.
+    /// The web server's programs, with the Debian packages that have them.
     pub(super) fn programs(self) -> &'static [Program] {
         match self {
             Self::Apache => &[("apache2", "apache2-bin")],
@@ -44,7 +44,7 @@ pub enum MpiLibrary {
 }
 
 impl MpiLibrary {
-    /// Its form in names.
+    /// The library's form in names.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::OpenMpi => "openmpi",
@@ -52,7 +52,7 @@ impl MpiLibrary {
         }
     }
 
-    /// Its programs, with the Debian packages that have them.
+    /// The library's programs, with the Debian packages that have them.
     pub(super) fn programs(self) -> &'static [Program] {
         match self {
             Self::OpenMpi => &[

@@ -57,7 +57,7 @@ pub enum MeasuredProgram {
 #[derive(Debug)]
 struct Facts {
     service: MeasuredProgram,
-    /// Its name in plans.
+    /// The service's name in plans.
     name: &'static str,
     /// Title for people.
     title: &'static str,
@@ -278,7 +278,7 @@ impl MeasuredProgram {
         &FACTS[self as usize]
     }
 
-    /// Its name in plans.
+    /// The program's name in plans.
     pub fn name(self) -> &'static str {
         self.facts().name
     }

@@ -10,15 +10,15 @@ use rustix::io::Errno;
 /// The users that may write to a directory, and so join the fabric that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Its owner alone.
+    /// The directory's owner alone.
     Owner,
     /// The members of its group.
     Group,
-    /// Everyone.
+    /// Every user.
     Everyone,
 }
 
-/// What a socket of a fabric's directory gets from the directory.
+/// The users and owner that a socket of a fabric's directory gets from the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketAccess {
     /// The users that can connect.
@@ -30,11 +30,11 @@ pub struct SocketAccess {
 }
 
 impl SocketAccess {
-    /// What the sockets in a directory get.
+    /// Reads the access of the sockets in a directory.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn of(directory: BorrowedFd<'_>) -> Result<SocketAccess, Errno> {
         let stat = rustix::fs::fstat(directory)?;
         let mode = Mode::from_raw_mode(stat.st_mode);

@@ -84,7 +84,7 @@ impl Acquaintances {
         known.last_refusal = None;
     }
 
-    /// A handshake came to nothing.
+    /// Notes that a handshake with the node came to nothing.
     pub(super) fn failed(&mut self, name: MemberName, reason: Option<Refusal>, now_ns: u64) {
         let delay_ns = self.failure_delay_ns(name);
         let known = self.entry(name);
@@ -92,7 +92,7 @@ impl Acquaintances {
         known.next_attempt_ns = Some(now_ns.saturating_add(delay_ns));
     }
 
-    /// Its socket is missing or dead.
+    /// Notes that the node's socket is missing or dead.
     pub(super) fn missing(&mut self, name: MemberName, now_ns: u64) {
         let delay_ns = self.failure_delay_ns(name);
         let known = self.entry(name);

@@ -91,7 +91,7 @@ impl Activity {
         self.told = Slots::default();
     }
 
-    /// Another round, of many peers.
+    /// Counts another round, of many peers.
     pub(super) fn count_round(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds >= PERIOD {
@@ -100,7 +100,7 @@ impl Activity {
         }
     }
 
-    /// These were told of a sleep, and have sent nothing before.
+    /// Notes peers that were told of a sleep, and have sent nothing before.
     pub(super) fn told(&mut self, slots: Slots) {
         self.told = slots;
     }

@@ -26,7 +26,7 @@ pub(super) fn pack_shard(mac: [u8; 6], shard: u8) -> u64 {
 /// The slots of live peers by their addresses.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// What [`pack_shard`] made; 0 where there is none.
+    /// Keys that [`pack_shard`] made; 0 where there is none.
     keys: Table<u64>,
     slots: Table<u16>,
 }

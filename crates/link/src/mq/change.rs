@@ -1,4 +1,4 @@
-//! What the process that connects nodes tells those that exchange frames.
+//! Changes of a node's peers, from the process that connects nodes to those that exchange frames.
 
 use std::os::fd::OwnedFd;
 
@@ -34,9 +34,9 @@ pub struct Joined {
     pub slot: u16,
     /// Which occupant of the slot it is: never 0.
     pub generation: u16,
-    /// Its name.
+    /// The peer's name.
     pub name: NodeName,
-    /// Its hardware address.
+    /// The peer's hardware address.
     pub mac: [u8; 6],
     /// Which of its node's shards it is, and how to find the one of a connection.
     pub steering: Steering,
@@ -54,18 +54,18 @@ pub struct Joined {
     pub ring_capacity: u64,
     /// Whether it leads to others that are no members.
     pub gateway: Gateway,
-    /// What makes its memory this process's.
+    /// The descriptors by which a process maps the peer's memory.
     pub descriptors: PeerDescriptors,
 }
 
-/// What a process of the node needs to exchange frames with a peer.
+/// Descriptors that a process of the node needs to exchange frames with a peer.
 #[derive(Debug)]
 pub struct PeerDescriptors {
     /// The section that this node writes.
     pub own_section: OwnedFd,
     /// The section that the peer writes.
     pub peer_section: OwnedFd,
-    /// What rings the peer's bell.
+    /// The descriptor that rings the peer's bell.
     pub doorbell: OwnedFd,
     /// The arena of what this node sends to the peer, if it may read it in place.
     pub own_payload: Option<OwnedFd>,
@@ -112,8 +112,8 @@ impl PeerDescriptors {
         list.next().is_none().then_some(descriptors)
     }
 
-    /// These, if they are what is expected: this node's payload memory for the peer, and the
-    /// peer's for this node. What came alone is what is expected alone.
+    /// Returns the descriptors if they are what is expected: this node's payload memory for the
+    /// peer, and the peer's for this node. What came alone is what is expected alone.
     pub(super) fn expected(mut self, shares: bool, gives: bool) -> Option<PeerDescriptors> {
         if gives && !shares && self.payload.is_none() {
             std::mem::swap(&mut self.own_payload, &mut self.payload);
@@ -131,6 +131,6 @@ pub struct Departed {
     pub slot: u16,
     /// Which occupant of the slot it was.
     pub generation: u16,
-    /// What it did, if it broke the rules.
+    /// The peer's offence, if it broke the rules.
     pub offence: Option<Loss>,
 }

@@ -102,12 +102,12 @@ pub(super) fn send(
     net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SEND).map(drop)
 }
 
-/// What came over a connection during the handshake.
+/// A packet that came over a connection during the handshake.
 #[derive(Debug)]
 pub(super) enum Packet {
     /// Nothing yet.
     Nothing,
-    /// The other side closed it, or it broke.
+    /// The peer closed the connection, or it broke.
     HungUp,
     /// More bytes or descriptors than any message has. What came is gone.
     Oversized,

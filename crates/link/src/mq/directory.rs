@@ -36,7 +36,7 @@ pub enum DirectoryError {
     Open {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process holds the directory's lock for too long.
@@ -62,7 +62,7 @@ pub enum DirectoryError {
     Listen {
         /// The socket's path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -77,7 +77,8 @@ pub fn socket_names(node: &NodeName) -> impl Iterator<Item = String> {
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    /// Its lock serializes taking a name: finding a socket dead and replacing it.
+    /// The directory itself. Its lock serializes taking a name: finding a socket dead and replacing
+    /// it.
     handle: OwnedFd,
 }
 

@@ -1,5 +1,5 @@
-//! What a sleeping node waits for: one epoll set that holds the listening
-//! socket, every control connection, and a timer for what is due later.
+//! The events that a sleeping node waits for. One epoll set holds the listening socket, every
+//! control connection, and a timer for what is due later.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -91,7 +91,8 @@ impl Events {
         epoll::add(&self.epoll, descriptor, EventData::new_u64(source.token()), flags)
     }
 
-    /// Also tells when a peer has said something, or does not any more.
+    /// Listens to a peer, so that an event also tells when it has said something, or does not any
+    /// more.
     pub(super) fn listen_to_peer(
         &self,
         control: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! What crosses between a fabric and what is beyond its gateways.
+//! Frames that cross between a fabric and what is beyond its gateways.
 //!
 //! Members send a gateway the frames for addresses that no member has. A gateway sends frames from
 //! such addresses, and from those alone: the receiver checks that. Frames from beyond one gateway

@@ -1,4 +1,4 @@
-//! What two nodes check before they exchange frames.
+//! Checks of two nodes before they exchange frames.
 //!
 //! The node that dials sends a hello with its section of shared memory. The other one answers with
 //! a welcome and its own section. From then on both may send frames. Either side refuses with a
@@ -26,7 +26,7 @@ pub(super) const TIMEOUT_NS: u64 = 1_000_000_000;
 /// Handshakes under way at once. Beyond, the oldest one that was not dialled here ends.
 pub(super) const MAX_HANDSHAKES: usize = 64;
 
-/// What this node says of itself.
+/// The facts that this node tells its peers about itself.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) name: MemberName,
@@ -43,10 +43,10 @@ pub(super) struct Identity {
     pub(super) direct: Option<direct::Directory>,
 }
 
-/// What this node makes for one peer alone, which maps it for reading.
+/// Memory that this node makes for one peer alone, which maps it for reading.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// What this node sends to the peer lies there.
+    /// The section in which lies what this node sends to the peer.
     pub(super) section: Section,
     /// Payload that frames to the peer refer to lies there.
     pub(super) payload: Option<Region>,
@@ -144,7 +144,7 @@ pub(super) enum Role {
 }
 
 impl Handshake {
-    /// What was awaited, and the connection as it began.
+    /// Splits off the awaited message. Returns it, and the connection as it began.
     pub(super) fn split(mut self) -> (Role, Handshake) {
         let role = std::mem::replace(&mut self.role, Role::Answering);
         (role, self)
@@ -155,7 +155,7 @@ impl Handshake {
     }
 }
 
-/// What another node offers, checked.
+/// Another node's offer, checked.
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) introduction: Introduction,
@@ -246,7 +246,7 @@ fn refusal_of(error: RegionError) -> Refusal {
     }
 }
 
-/// What becomes of a hello, given how things stand with the node that sent it.
+/// The answer to a hello, which depends on the present state of the node that sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Welcome,

@@ -61,7 +61,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// These addresses; unspecified ones are none.
+    /// Claims these addresses; unspecified ones are none.
     pub fn new(ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>) -> Bound {
         Bound {
             ipv4: ipv4.map(|address| address.octets()).unwrap_or_default(),
@@ -100,7 +100,7 @@ fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
 /// answer.
 type LookUp = dyn Fn(&NodeName, [u8; 6], u32) -> Bound + Send + Sync;
 
-/// What knows the addresses that the fabric gave its members.
+/// A function that knows the addresses that the fabric gave its members.
 #[derive(Clone)]
 pub struct Registry(Arc<LookUp>);
 
@@ -216,14 +216,14 @@ pub(super) fn source_v4(frame: &Received<'_>) -> Option<[u8; 4]> {
     (ethernet[12..] == [0x08, 0x00]).then_some(*source)
 }
 
-/// What a frame claims that is another member's.
+/// An address of another member that a frame claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// A hardware address.
     Mac,
     /// An IP address, and the member that has it.
     Ip(IpAddr, [u8; 6]),
-    /// What cannot be told: the headers are too long to be looked through.
+    /// Perhaps an address: the headers are too long to be looked through.
     Hidden,
 }
 
@@ -262,7 +262,8 @@ impl Origin<'_> {
         }
     }
 
-    /// What the frame claims that is not the peer's, and another one's.
+    /// Checks a frame of the peer's. Returns as an error an address that it claims and that is not
+    /// the peer's.
     #[cold]
     pub(super) fn judge(&self, frame: &Received<'_>) -> Result<(), Claim> {
         let Ok(header) = Frame::new(frame.private) else {
@@ -284,7 +285,7 @@ impl Origin<'_> {
         }
     }
 
-    /// `speaker`: the member that says it; `None`: one beyond a gateway.
+    /// `speaker` is the member that says it, or `None` for one beyond a gateway.
     fn judge_packet(
         &self,
         frame: &Received<'_>,

@@ -13,8 +13,9 @@ use super::record::PayloadView;
 use super::settings::MAX_PAYLOAD;
 use super::state::{PeerRecord, State};
 
-/// What a process needs besides the node's region to exchange frames with a peer. A forked
-/// child has its parent's, and can go on with it ([`Port::take_over`](super::Port::take_over)).
+/// A peer's memory as a process maps it, which it needs besides the node's region to exchange
+/// frames with the peer. A forked child has its parent's, and can go on with it
+/// ([`Port::take_over`](super::Port::take_over)).
 #[derive(Debug)]
 pub struct Mapping {
     pub(super) slot: u16,
@@ -34,7 +35,7 @@ pub enum MapError {
     /// The peer has left, or another one has its slot.
     #[error("there is no such peer any more")]
     Gone,
-    /// What this node's engine handed over is not what belongs to the peer.
+    /// The descriptors that this node's engine handed over do not belong to the peer.
     #[error("the memory is not the peer's")]
     Mismatch,
     /// This process cannot map memory: its own section, or for lack of address space.

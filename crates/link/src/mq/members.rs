@@ -19,9 +19,9 @@ pub(super) struct Member {
     pub(super) steering: Steering,
     /// The process that made the connection, or listened for it.
     pub(super) caller: Caller,
-    /// Its hang-up tells of the node's death.
+    /// The control connection, whose hang-up tells of the node's death.
     pub(super) control: OwnedFd,
-    /// It hung up; the port may still have frames of it.
+    /// The peer hung up; the port may still have frames of it.
     pub(super) gone: bool,
     /// For processes of this node that come later.
     pub(super) descriptors: PeerDescriptors,

@@ -86,7 +86,8 @@ pub struct Membership {
     /// Housekeeping has a clock of its own.
     origin: Instant,
     pub(super) now_ns: u64,
-    /// Its drop removes the socket's file. It comes last, when no node can dial any more.
+    /// The node's place, whose drop removes the socket's file. It comes last, when no node can dial
+    /// any more.
     _place: Place,
 }
 
@@ -224,8 +225,8 @@ impl Membership {
         self.belfry.bell().map_err(JoinError::Bell)
     }
 
-    /// What another process of the node needs to exchange frames with a peer; `None`
-    /// if the peer has left.
+    /// The descriptors that another process of the node needs to exchange frames with a peer;
+    /// `None` if the peer has left.
     ///
     /// # Errors
     ///
@@ -282,7 +283,7 @@ impl Membership {
         self.members.connected().count()
     }
 
-    /// What was done so far.
+    /// Counters of the membership so far.
     pub fn statistics(&self) -> MembershipStatistics {
         self.statistics
     }

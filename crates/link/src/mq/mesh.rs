@@ -125,12 +125,12 @@ impl Mesh {
         self.port.nodes()
     }
 
-    /// What was done so far to know other nodes.
+    /// Counters of the membership so far: how the mesh got to know other nodes.
     pub fn statistics(&self) -> MembershipStatistics {
         self.membership.statistics()
     }
 
-    /// What was not sent, and why.
+    /// Counters of frames that were not sent, by the reason.
     pub fn port_statistics(&self) -> PortStatistics {
         self.port.statistics()
     }

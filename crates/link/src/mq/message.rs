@@ -23,9 +23,9 @@ const KIND_REFUSAL: u16 = 3;
 /// Descriptors come in this order: section, what rings the sender's bell, then payload
 /// memory if flagged.
 const FLAG_PAYLOAD: u16 = 1;
-/// The sender leads to others that are no members.
+/// The sender leads to hosts that are no members.
 const FLAG_GATEWAY: u16 = 2;
-/// They are behind a bridge.
+/// The hosts to which the sender leads are behind a bridge.
 const FLAG_BRIDGE_PORT: u16 = 4;
 /// The sender has direct connections, and sends and takes messages about them after the welcome.
 const FLAG_DIRECT: u16 = 8;
@@ -59,7 +59,7 @@ const _: () = {
     assert!(offset_of!(Layout, incarnation) == 16);
 };
 
-/// What a node says about itself when it wants to exchange frames.
+/// The facts that a node states about itself when it wants to exchange frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Introduction {
     /// Random; another value under the same name is another life of the node.
@@ -81,9 +81,9 @@ pub(super) struct Introduction {
 pub(super) enum Message {
     /// First, from the node that dialled.
     Hello(Introduction),
-    /// The answer: from now on frames flow both ways.
+    /// Answers the hello: from now on frames flow both ways.
     Welcome(Introduction),
-    /// The other answer; the connection is closed.
+    /// Refuses the frames of the node that said hello; the connection is closed.
     Refusal(Refusal),
 }
 
@@ -94,7 +94,7 @@ pub enum Refusal {
     /// One of the nodes runs another version of Toehold.
     #[error("the nodes run incompatible versions of Toehold")]
     Version = 1,
-    /// What was sent is no message of the handshake, or a wrong one.
+    /// The packet is no message of the handshake, or a wrong one.
     #[error("the handshake was malformed")]
     Malformed = 2,
     /// Another node has this hardware address.
@@ -127,7 +127,7 @@ pub enum Refusal {
     /// Memory or descriptors could not be had.
     #[error("the node is out of memory or descriptors")]
     NoResources = 12,
-    /// What was handed over to ring is no Unix datagram socket.
+    /// The doorbell that was handed over is no Unix datagram socket.
     #[error("the doorbell handed over is not acceptable")]
     BadDoorbell = 13,
     /// The caller's user or process has as many peers of the node as it may have.

@@ -32,7 +32,7 @@ pub(super) struct MemberName {
 }
 
 impl MemberName {
-    /// What stands between the node's name and the number of a shard. No name has it.
+    /// The character between the node's name and the number of a shard. No name has it.
     const MARK: char = '#';
 }
 

@@ -28,13 +28,13 @@ pub(super) struct Peer<'a> {
     pub(super) mapping: &'a Mapping,
 }
 
-/// What came of polling a peer.
+/// The result of polling a peer.
 #[derive(Default)]
 pub(super) struct Polled {
     pub(super) frames: usize,
     /// Why the peer has to be cut off.
     pub(super) offence: Option<Offence>,
-    /// It hung up, and all its frames are taken.
+    /// The peer hung up, and all its frames are taken.
     pub(super) is_over: bool,
     /// Frames of these that were not taken, and what the last of them claimed.
     pub(super) refused: Option<(usize, Claim)>,
@@ -51,14 +51,14 @@ impl Polled {
 /// Which frames of a peer are taken, and by what.
 pub(super) struct Taker<'a, 'b> {
     pub(super) known: Known<'a>,
-    /// What the peer leads to, if it is a gateway.
+    /// The network that the peer leads to, if it is a gateway.
     pub(super) beyond: Option<Beyond>,
     /// See [`Origin::vouched`].
     pub(super) vouched: [u8; 4],
     pub(super) handler: &'a mut (dyn FnMut(&Received<'_>) + 'b),
 }
 
-/// What is beyond a gateway.
+/// The network beyond a gateway.
 #[derive(Clone, Copy)]
 pub(super) struct Beyond {
     /// This node's hardware address.

@@ -35,7 +35,7 @@ pub struct Port {
     pub(super) capabilities: Capabilities,
     pub(super) mappings: Mappings,
     pub(super) bell: Arc<Bell>,
-    /// What this node sends to peers lies there if they may read it in place.
+    /// Arenas for what this node sends to peers, if they may read it in place.
     pub(super) payload: Option<Arenas>,
     /// The arena of the peer that a frame was last sent to.
     pub(super) last_arena: ArenaId,
@@ -291,7 +291,7 @@ impl Port {
         self.state.conflict()
     }
 
-    /// What was not sent, and why.
+    /// Counters of frames that were not sent, by the reason.
     pub fn statistics(&self) -> PortStatistics {
         self.state.head().statistics
     }

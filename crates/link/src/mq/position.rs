@@ -6,8 +6,8 @@ use crate::Fence;
 // All of a slot's number is in the fence.
 const _: () = assert!(MAX_PEERS <= 1 << (64 - Position::SLOT));
 
-/// What a [`Fence`] of a mesh stands for: a position in the ring to one life of
-/// one peer. Generation 0 is that of no peer.
+/// The position that a [`Fence`] of a mesh stands for, in the ring to one life of one peer.
+/// Generation 0 is that of no peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) slot: u16,

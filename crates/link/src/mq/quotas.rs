@@ -13,7 +13,7 @@ const LAST: usize = 8;
 /// The process at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Caller {
-    /// Its user.
+    /// The process's user.
     pub(super) uid: u32,
     /// A number that tells it from others; `None` if the kernel does not tell.
     pub(super) process: Option<u64>,
@@ -31,7 +31,8 @@ impl Caller {
 pub struct Quotas {
     /// Most peers of one process.
     pub process: usize,
-    /// Most peers of one user. `None`: all for the node's own user, half of the slots for any other.
+    /// Most peers of one user. `None` means all for the node's own user, and half of the slots for
+    /// any other.
     pub user: Option<usize>,
 }
 

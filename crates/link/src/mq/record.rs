@@ -79,7 +79,7 @@ pub(super) const MAX_RECORD: usize = HEADER_LEN + MAX_FRAME;
 /// Private memory for the beginning of a record.
 pub(super) type Private = [u8; HEADER_LEN + WHOLE];
 
-/// What is wrong with a record. No Toehold node writes such a record.
+/// The reason why a record is bad. No Toehold node writes such a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum BadRecord {
@@ -109,12 +109,13 @@ impl BadRecord {
         BadRecord::OutOfBounds,
     ];
 
-    /// What is wrong as a number, to be kept in shared memory.
+    /// The number of the error, to be kept in shared memory.
     pub(super) fn code(self) -> u64 {
         self as u64
     }
 
-    /// The other way; a number that nothing has stands for anything.
+    /// The error that has this number. A number that no error has stands for
+    /// [`BadRecord::Unknown`].
     pub(super) fn from_code(code: u64) -> BadRecord {
         let known = usize::try_from(code).ok().and_then(|code| Self::ALL.get(code));
         known.copied().unwrap_or(BadRecord::Unknown)

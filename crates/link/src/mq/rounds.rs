@@ -6,10 +6,10 @@ use super::port::Port;
 use super::state::{Offence, PeerRecord};
 use crate::Received;
 
-/// What hands frames over.
+/// The function to which frames are handed over.
 type Handler<'a> = &'a mut dyn FnMut(&Received<'_>);
 
-/// What a round has come to.
+/// The result of a round.
 #[derive(Default)]
 struct Round {
     frames: usize,

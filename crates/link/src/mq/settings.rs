@@ -1,4 +1,4 @@
-//! What a node is told when it joins a fabric.
+//! Settings that a node is given when it joins a fabric.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ use super::record::{HEADER_LEN, MAX_LINK_HEADER, MAX_PACKET};
 use crate::Capabilities;
 use crate::steering::Steering;
 
-/// What is in a ring's record beside the packet: the ring's own header of 8
-/// bytes, the frame's, and the link header.
+/// Bytes in a ring's record beside the packet: the ring's own header of 8 bytes, the frame's, and
+/// the link header.
 const RECORD_OVERHEAD: usize = 8 + HEADER_LEN + MAX_LINK_HEADER;
 
 /// Most bytes of a peer's payload memory, and of the memory file in which it lies: an arena.
@@ -26,8 +26,8 @@ pub(super) const MAX_PAYLOAD: u64 = toehold_shm::MAX_ARENA as u64;
 /// Most peers a node can have.
 pub(super) const MAX_PEERS: usize = 512;
 
-/// What the processes of a node have to agree upon about its [`super::Port`]: plain
-/// data, to be kept in the node's region.
+/// The settings of a [`super::Port`] on which the processes of a node have to agree: plain data, to
+/// be kept in the node's region.
 #[derive(
     Debug,
     Clone,
@@ -60,7 +60,7 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
-    /// What frames such a port carries.
+    /// The kinds of frames that such a port carries.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             mtu: self.mtu,
@@ -82,7 +82,7 @@ fn max_packet(ring_capacity: usize) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Gateway {
-    /// It speaks for itself alone.
+    /// The node speaks for itself alone.
     None = 0,
     /// To any others. What is beyond it does not reach what is beyond another gateway, so that
     /// no frame goes round.
@@ -132,7 +132,8 @@ pub struct MeshSettings {
     pub quotas: Quotas,
     /// The IP addresses that the fabric gave the node, which no peer may claim.
     pub bound: Bound,
-    /// What knows the addresses of its peers. Without it they have none, and each may claim any.
+    /// The registry that knows the addresses of its peers. Without it they have none, and each may
+    /// claim any.
     pub registry: Option<Registry>,
     /// The directory of the node's listeners, if it has direct connections with peers that have
     /// them too.
@@ -205,7 +206,7 @@ impl MeshSettings {
         Ok(())
     }
 
-    /// What the port of such a node has to be.
+    /// The configuration that the port of such a node has to have.
     pub fn port_config(&self) -> PortConfig {
         PortConfig {
             mac: self.mac,

@@ -76,7 +76,7 @@ impl Slots {
         std::mem::take(&mut self.filled)
     }
 
-    /// All of a word: of the slots from 64 times its number on.
+    /// Takes all of a word: the slots from 64 times its number on.
     #[inline]
     pub(super) fn take_word(&mut self, word: u32) -> u64 {
         std::mem::take(&mut self.words[word as usize % WORDS])
@@ -128,12 +128,12 @@ impl Slots {
         }
     }
 
-    /// Those of either set.
+    /// The slots of either set.
     pub(super) fn or(&self, other: &Slots) -> Slots {
         self.with(other, |one, other| one | other)
     }
 
-    /// Those of this set that are not in the other.
+    /// The slots of this set that are not in the other.
     pub(super) fn without(&self, other: &Slots) -> Slots {
         self.with(other, |one, other| one & !other)
     }

@@ -1,4 +1,4 @@
-//! What a node and its peers have done and dropped, and why.
+//! Counters of what a node and its peers have done and dropped, and why.
 
 use std::net::IpAddr;
 
@@ -15,11 +15,11 @@ pub struct MembershipStatistics {
     pub connected: u64,
     /// Handshakes this node refused, for any reason.
     pub refused: u64,
-    /// Of these, because what came was no handshake.
+    /// Handshakes this node refused because what came was no handshake.
     pub malformed: u64,
-    /// Of these, because nothing came in time.
+    /// Handshakes this node refused because nothing came in time.
     pub timed_out: u64,
-    /// Of these, because the user or the process had as many peers as it may have.
+    /// Handshakes this node refused because the user or the process had as many peers as it may have.
     pub over_quota: u64,
     /// Handshakes other nodes refused.
     pub refused_by_others: u64,
@@ -61,7 +61,7 @@ pub struct PeerStatistics {
     pub frames_sent: u64,
     /// Bytes of these frames.
     pub bytes_sent: u64,
-    /// Of these frames, the ones whose payload was not copied.
+    /// Sent frames whose payload was not copied.
     pub frames_sent_by_reference: u64,
     /// Times a frame found the ring full and was given back to the stack.
     pub full: u64,
@@ -83,7 +83,7 @@ pub struct PeerStatistics {
 pub struct Conflict {
     /// The member through which the claim came.
     pub name: NodeName,
-    /// What it claims.
+    /// The claimed address.
     pub address: IpAddr,
     /// The hardware address of the member that has it, and its name, if it is still there.
     pub owner: ([u8; 6], Option<NodeName>),
@@ -91,7 +91,7 @@ pub struct Conflict {
     pub count: u64,
 }
 
-/// What a mesh knows about another node.
+/// A mesh's knowledge of another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerInfo {
     /// The node's name.
@@ -107,18 +107,18 @@ pub struct PeerInfo {
 pub enum PeerState {
     /// Frames flow.
     Connected {
-        /// Its hardware address.
+        /// The node's hardware address.
         mac: [u8; 6],
         /// Which life of the node this is.
         incarnation: u64,
         /// Whether it runs as the same user.
         same_user: bool,
-        /// What was exchanged.
+        /// Counters of the frames that were exchanged.
         statistics: PeerStatistics,
     },
     /// A handshake is under way.
     Dialling,
-    /// It is not connected, and will be dialled again or dial itself.
+    /// The peer is not connected, and will be dialled again or dial itself.
     Away {
         /// Why the last handshake failed, if it did.
         refusal: Option<Refusal>,
@@ -128,22 +128,22 @@ pub enum PeerState {
 /// Why the last peer was cut off, for diagnosis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// It hung up.
+    /// The peer hung up.
     #[error("{0} hung up")]
     HungUp(NodeName),
     /// This node had no memory to keep it.
     #[error("there was no memory for {0}")]
     Disconnected(NodeName),
-    /// A new incarnation took its place.
+    /// A new incarnation took the peer's place.
     #[error("{0} was restarted")]
     Replaced(NodeName),
-    /// Its ring's indices or lengths were wrong.
+    /// The indices or lengths of the peer's ring were wrong.
     #[error("{0} broke the rules of the ring: {1}")]
     Ring(NodeName, toehold_shm::ring::Corrupt),
-    /// A record in its ring was wrong.
+    /// A record in the peer's ring was wrong.
     #[error("{0} wrote a bad record: {1}")]
     Record(NodeName, BadRecord),
-    /// It changed the memory that it had handed over, after that was checked.
+    /// The peer changed the memory that it had handed over, after that was checked.
     #[error("{0} changed the memory that it had handed over")]
     Memory(NodeName),
 }

@@ -66,7 +66,8 @@ impl Port {
         }
     }
 
-    /// What one shard has no room for is dropped, and told if it was the only one.
+    /// Sends a frame to each of the shards, some of which may have no room for it. Returns an error
+    /// only if no shard takes it.
     #[cold]
     fn transmit_to_shards(
         &mut self,
@@ -299,7 +300,8 @@ impl Link for Port {
         Some(self.bell.as_fd())
     }
 
-    /// Also false while there is a peer that this process has not mapped.
+    /// Prepares a sleep. Returns `false` also while there is a peer that this process has not
+    /// mapped.
     fn prepare_sleep(&mut self) -> bool {
         self.flush();
         self.mappings.sweep(&self.state);

@@ -85,7 +85,7 @@ impl Device {
         let mut offloads = wanted.consistent();
         loop {
             let flags = offloads.flags() as usize as *mut libc::c_void;
-            // SAFETY: TUNSETOFFLOAD takes a number in place of a pointer.
+            // SAFETY: `flags` is a number: `TUNSETOFFLOAD` takes one in place of a pointer.
             if unsafe { self.control(libc::TUNSETOFFLOAD, flags) }.is_ok() {
                 return offloads;
             }

@@ -108,7 +108,8 @@ impl Redirection {
                 Attachment::Driver => 1 << 2,
             },
         };
-        // SAFETY: the parameters of this command are plain numbers.
+        // SAFETY: `parameters` is a local of the command's form. It consists of plain numbers, and
+        // lives until the call returns. The command creates a descriptor.
         self.attached = Some(unsafe { make(LINK_CREATE, &parameters) }?);
         Ok(())
     }
@@ -136,7 +137,8 @@ fn create_map(kind: u32, key_size: u32, max_entries: u32) -> Result<OwnedFd, Err
         value_size: 4,
         max_entries,
     };
-    // SAFETY: the parameters of this command are plain numbers.
+    // SAFETY: `parameters` is a local of the command's form. It consists of plain numbers, and
+    // lives until the call returns. The command creates a descriptor.
     unsafe { make(MAP_CREATE, &parameters) }
 }
 

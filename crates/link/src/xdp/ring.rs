@@ -29,7 +29,7 @@ pub(super) struct Ring {
     size: u32,
     /// This side's position. The other side sees it after it is published.
     own: u32,
-    /// The other side's position when it was last read.
+    /// The kernel's position when it was last read.
     other: u32,
 }
 

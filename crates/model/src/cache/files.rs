@@ -9,9 +9,9 @@ pub const PAGE: u64 = 4096;
 /// A file of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheFile {
-    /// Its share of all requests, 0 to 1.
+    /// The file's share of all requests, 0 to 1.
     pub share: f64,
-    /// Its bytes.
+    /// The file's length, in bytes.
     pub bytes: u64,
 }
 

@@ -33,16 +33,16 @@ pub(crate) enum SendBytes {
 /// How far a send has come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SendStage {
-    /// It waits in its flow. Bytes before the offset are sent.
+    /// The send waits in its flow. Bytes before the offset are sent.
     Waiting { offset: u32 },
-    /// All of it is sent.
+    /// All of the send's bytes are sent.
     Sent,
-    /// It is offered. The peer has asked for the bytes before `asked`; those before
-    /// `served` are sent.
+    /// The send is offered. The peer has asked for the bytes before `asked`; those before `served`
+    /// are sent.
     Offered { sink: u64, served: u64, asked: u64 },
-    /// Its message waits unexpected at this endpoint itself.
+    /// The send's message waits unexpected at this endpoint itself.
     Own,
-    /// It is complete, and the program has not taken that.
+    /// The send is complete, and the program has not taken that.
     Complete(Completion),
 }
 
@@ -70,11 +70,11 @@ pub(crate) struct SendEntry {
 /// How far a receive has come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReceiveStage {
-    /// It is posted and has no message.
+    /// The receive is posted and has no message.
     Posted,
-    /// Its message is being placed.
+    /// The receive's message is being placed.
     Placing,
-    /// It is complete, and the program has not taken that.
+    /// The receive is complete, and the program has not taken that.
     Complete(Completion),
 }
 
@@ -109,9 +109,9 @@ pub(crate) enum MessageStage {
     Unexpected,
     /// Taken out of that queue by a claim.
     Claimed,
-    /// It has a receive.
+    /// The message has a receive.
     Matched(ReceiveId),
-    /// Its receive is complete, or it has none. Its flow has a DONE to send.
+    /// The message's receive is complete, or it has none. Its flow has a DONE to send.
     Finishing { token: u64, is_delivery: bool },
     /// The program discarded it before all of it arrived.
     Dropped,

@@ -9,13 +9,13 @@ pub(crate) const MOST_EARLY: u32 = 64;
 /// What the receiver does with a packet of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArrivalOrder {
-    /// It is the next one.
+    /// The packet is the next one.
     Next,
-    /// It was taken before, or is kept already.
+    /// The packet was taken before, or is kept already.
     Repeated,
-    /// It comes after a gap and may be kept.
+    /// The packet comes after a gap and may be kept.
     Early,
-    /// It is too far behind a gap to be kept.
+    /// The packet is too far behind a gap to be kept.
     TooEarly,
 }
 

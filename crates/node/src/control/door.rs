@@ -1,15 +1,20 @@
 //! The door: how children of a node's processes get in.
 //!
-//! A child may have given up what lets it in at the socket in the fabric's directory: its
-//! user, its root, its view of `/proc`. It has its parent's memory and descriptors, though, so
-//! nothing is kept from it by refusing it. Every process that attaches gets a copy of one
-//! socket, of which the server has the other end: what comes in there are descriptors, each
-//! one end of a pair of sockets whose other end the sender has, and a client like any other.
-//! The kernel says of a pair who has made it, so such a client is known by its own process
-//! and user. What keeps a node is such a socket, too ([`Connection::keep`]): a program that was begun by
-//! `exec`, as another user or in another root, comes in by that. Nothing is ever answered at the door, so that all may use it at once. Who only waits
-//! until the engine has closed what nobody has any more, if there is such a thing, leaves a bell there:
-//! that takes no memory and no lock, so that a signal's handler can do it.
+//! A child may have given up what lets it in at the socket in the fabric's directory: its user, its
+//! root, its view of `/proc`. It has its parent's memory and descriptors, so refusing it would keep
+//! nothing from it.
+//!
+//! Every process that attaches gets a copy of one socket, of which the server has the other end.
+//! Through it come descriptors. Each is one end of a pair of sockets whose other end the sender has,
+//! and a client like any other. The kernel tells which process has made a pair, so such a client is
+//! known by its own process and user.
+//!
+//! The socket that keeps a node ([`Connection::keep`]) works in the same way. A program that was
+//! begun by `exec`, as another user or in another root, comes in by that.
+//!
+//! The server answers nothing at the door, so that all processes may use it at once. A process may
+//! only wait until the engine has closed what no process has any more. It leaves a bell there, which
+//! takes no memory and no lock, so that a signal's handler can do it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -25,16 +30,16 @@ use super::packet::{self, Packet};
 use crate::descriptors::keep;
 use crate::why::Report;
 
-/// A packet of no bytes would look like an end.
+/// The packet of a process that asks to be let in. A packet of no bytes would look like an end.
 const KNOCK: &[u8] = b".";
 
-/// The same of whoever leaves a bell.
+/// The packet of a process that leaves a bell. A packet of no bytes would look like an end.
 const BELL: &[u8] = b"!";
 
-/// What a report begins with.
+/// The first byte of a report.
 const REPORT: u8 = b'r';
 
-/// A way to a node's engine, which a process has from it, and its children inherit.
+/// A way to a node's engine. A process gets it from the engine, and its children inherit it.
 #[derive(Debug)]
 pub struct Door {
     pub(super) way_in: OwnedFd,
@@ -51,7 +56,8 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// `HungUp` if that engine has ended; if it does not let anybody in, or the system refuses.
+    /// `HungUp` if that engine has ended; another error if it lets no process in, or the system
+    /// refuses.
     pub fn enter(&self, node: NodeName) -> Result<Connection, ControlError> {
         enter(self.way_in.as_fd(), node)
     }
@@ -61,7 +67,8 @@ impl Door {
 ///
 /// # Errors
 ///
-/// As [`Door::enter`].
+/// `HungUp` if that engine has ended; another error if it lets no process in, or the system
+/// refuses.
 pub fn enter(way_in: BorrowedFd<'_>, node: NodeName) -> Result<Connection, ControlError> {
     let system = |source| ControlError::System { node, source };
     let (own, theirs) = pair().map_err(system)?;
@@ -89,7 +96,7 @@ pub fn enter(way_in: BorrowedFd<'_>, node: NodeName) -> Result<Connection, Contr
     }
 }
 
-/// Whether somebody is at the other end of what keeps a node.
+/// Returns whether a server is at the other end of a descriptor that keeps a node.
 pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
     let mut state = [PollFd::from_borrowed_fd(way_in, PollFlags::OUT)];
     let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();
@@ -99,7 +106,7 @@ pub fn leads_somewhere(way_in: BorrowedFd<'_>) -> bool {
             .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Whether nobody has the other end any more.
+/// Whether no process has the other end any more.
 pub(super) fn has_hung_up(inside: BorrowedFd<'_>) -> bool {
     let mut state = [PollFd::from_borrowed_fd(inside, PollFlags::RDHUP)];
     let is_told = poll(&mut state, Some(&timespec(Duration::ZERO))).is_ok();
@@ -145,26 +152,27 @@ impl Door {
     }
 }
 
-/// Who is at the door.
+/// A message that has come through the door.
 #[derive(Debug)]
 pub(super) enum Visitor {
     Client(OwnedFd),
-    /// Wants to hear when what nobody has any more is closed.
+    /// A process that asks for a ring of this doorbell when everything is closed that no process
+    /// has any more.
     Listener(Doorbell),
     /// Tells of a program that is not on the node.
     Report(Report),
     /// Has sent nonsense.
     Nobody,
-    /// All who had the other end are gone.
+    /// All processes that had the other end are gone.
     Gone,
 }
 
 /// The server's side.
 #[derive(Debug)]
 pub(super) struct Porch {
-    /// Where clients come in.
+    /// The end at which clients come in.
     pub(super) inside: OwnedFd,
-    /// What is handed out.
+    /// The end that is handed out.
     outside: OwnedFd,
 }
 
@@ -180,11 +188,11 @@ impl Porch {
     }
 }
 
-/// The next visitor at the engine's end of a door.
+/// Receives the next message at the engine's end of a door.
 ///
 /// # Errors
 ///
-/// `AGAIN` if nobody is there.
+/// `AGAIN` if no message is there.
 pub(super) fn next_visitor(inside: BorrowedFd<'_>) -> Result<Visitor, Errno> {
     let mut bytes = [0; Report::MAX_LEN];
     let (len, descriptors) = match packet::receive(inside, &mut bytes, RecvFlags::DONTWAIT)? {

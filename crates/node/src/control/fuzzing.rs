@@ -1,5 +1,5 @@
-//! Doors for the fuzz targets: what either side of the control protocol makes of whatever
-//! the other one sends.
+//! Entries for the fuzz targets: how either side of the control protocol takes whatever the other
+//! one sends.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,12 +97,12 @@ impl Host for Little {
 /// A node's server.
 pub struct Serving {
     server: Server,
-    /// Whose hang-up would end the server.
+    /// The descriptor whose hang-up would end the server.
     _stop: OwnedFd,
 }
 
 impl Serving {
-    /// One that nobody has reached yet.
+    /// A server that no client has reached yet.
     pub fn new() -> Serving {
         let ((listener, _), (stop, other)) = (pair(), pair());
         let record = include_bytes!("fuzzing/record.json");
@@ -111,8 +111,8 @@ impl Serving {
         Serving { server, _stop: other }
     }
 
-    /// A client sends these packets, each with so many descriptors. What it is answered is
-    /// an answer.
+    /// Sends these packets as a client, each with so many descriptors. Asserts that what it is
+    /// answered is an answer.
     pub fn client(&mut self, packets: &[(&[u8], u8)]) {
         let (client, server) = pair();
         let id = self.server.meet(server);
@@ -142,7 +142,7 @@ impl Default for Serving {
     }
 }
 
-/// A client asks one question of all there are, and is answered with this packet, which
+/// Asks one question of all there are as a client, which is answered with this packet. The packet
 /// comes with so many descriptors, of which the first is `memory`, if there is any.
 pub fn answer(question: u8, bytes: &[u8], memory: &[u8], descriptors: u8) {
     let (client, node) = pair();

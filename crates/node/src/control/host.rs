@@ -1,4 +1,4 @@
-//! What the control socket's server serves: the node as the engine process has it.
+//! The interface of what the control socket's server serves: the node as the engine process has it.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn attach(&self, client: Client) -> Result<Attachment, Refusal>;
 
     /// Gives a process a number that has all else from the one that it was forked from, if the
@@ -29,15 +29,15 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead: it is to attach.
+    /// The refusal that the process is told. It then has to attach.
     fn take_over(&self, _client: Client, _life: u64) -> Result<u16, Refusal> {
         Err(Refusal::new(
             "it gives nothing that could be taken over; attach to it",
         ))
     }
 
-    /// A process that had attached is gone: it exited, was killed, or has hung
-    /// up. Comes exactly once for each that attached.
+    /// Notes that a process that had attached is gone: it exited, was killed, or has hung up.
+    /// Called exactly once for each process that attached.
     fn detached(&self, process: u16);
 
     /// The descriptors of the peer of a shard that has this slot in this generation,
@@ -49,7 +49,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn bank(&self, _process: u16, _slot: u16, _generation: u32) -> Result<Option<Vec<OwnedFd>>, Refusal> {
         Ok(None)
     }
@@ -58,7 +58,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn bells(&self, _process: u16, _which: BellsOf) -> Result<Option<Vec<OwnedFd>>, Refusal> {
         Ok(None)
     }
@@ -67,33 +67,34 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn ring(&self, _process: u16, _which: BellsOf, _waiter: u16) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Makes holders, at most `count` and at least one: for each, its number and the
-    /// end that is handed to the process, while the node keeps the other one and sees
-    /// when the first is closed.
+    /// Makes holders, at most `count` and at least one. Returns for each its number and the end
+    /// that is handed to the process. The node keeps the other end and sees when the first is
+    /// closed.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn holders(&self, process: u16, count: u16) -> Result<Vec<(u32, OwnedFd)>, Refusal>;
 
     /// The number of the holder that a descriptor is.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn identify(&self, process: u16, descriptor: OwnedFd) -> Result<u32, Refusal>;
 
-    /// The holder that a descriptor is, as another descriptor of the same number, if this
-    /// was the last one: whoever gets it is the only one to have it. `None`: others have it.
+    /// The holder that a descriptor is, as another descriptor of the same number, if no other
+    /// process has one. The process that gets it is the only one to have it. Returns `None` if
+    /// other processes have it.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn inherit(&self, process: u16, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, Refusal>;
 
     /// Takes a port from the kernel beside the node, for the listener that a holder will
@@ -102,7 +103,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn take_port(
         &self,
         _process: u16,
@@ -117,7 +118,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn release_port(&self, _process: u16, _holder: u32) -> Result<(), Refusal> {
         Ok(())
     }
@@ -127,28 +128,28 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn relay(&self, _process: u16, _shard: u8, _holder: u32) -> Result<(), Refusal> {
         Err(Refusal::new("it has no connections"))
     }
 
-    /// Has the kernel signal the owner of the connection of a shard that a holder stands for, when
-    /// its peer announces urgent data: by some, from the second to the first of two Unix
-    /// sockets, of which the first has that owner.
+    /// Has the kernel signal the owner of a connection that a holder stands for, when its peer
+    /// announces urgent data. The first of two Unix sockets has that owner: urgent data are sent to
+    /// it from the second.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn own(&self, _process: u16, _shard: u8, _holder: u32, _messenger: [OwnedFd; 2]) -> Result<(), Refusal> {
         Err(Refusal::new("it has no connections"))
     }
 
-    /// Connects those who connect to the listener that a holder stands for to one of the
-    /// kernel's, and notes in a table of [`Callers`](crate::Callers) who they are. Both come along.
+    /// Forwards peers that connect to a holder's listener to one of the kernel's. Notes their
+    /// addresses in a table of [`Callers`](crate::Callers). Listener and table come along.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn forward(
         &self,
         _process: u16,
@@ -159,19 +160,20 @@ pub trait Host: Send + Sync + 'static {
         Err(Refusal::new("it has no listeners"))
     }
 
-    /// What becomes readable when [`Host::handle_events`] is to be called.
+    /// A descriptor that becomes readable when [`Host::handle_events`] is to be called.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Does what has come up by itself.
+    /// Handles events that came without a request.
     fn handle_events(&self) {}
 
-    /// What is readable as long as something is to be closed that no process has any more.
+    /// A descriptor that is readable as long as something is to be closed that no process has any
+    /// more.
     ///
     /// # Errors
     ///
-    /// What the process is told instead.
+    /// The refusal that the process is told.
     fn closings(&self) -> Result<OwnedFd, Refusal> {
         Err(Refusal::new("it has no connections"))
     }
@@ -181,35 +183,35 @@ pub trait Host: Send + Sync + 'static {
         bell.ring();
     }
 
-    /// How the stack is.
+    /// The status of the stack.
     fn status(&self) -> StackStatus;
 
     /// Every socket of the node.
     fn sockets(&self) -> Vec<SocketStatus>;
 
-    /// Everything that the node counts.
+    /// The counters of the node.
     fn counters(&self) -> Vec<Counter>;
 
-    /// Changes who runs the stack, while it runs.
+    /// Changes the threads that run the stack, while it runs.
     ///
     /// # Errors
     ///
-    /// What whoever asked is told instead.
+    /// The refusal that the client is told.
     fn set_placement(&self, placement: Placement) -> Result<(), Refusal>;
 
     /// Begins to record the node's frames into the file.
     ///
     /// # Errors
     ///
-    /// What whoever asked is told instead.
+    /// The refusal that the client is told.
     fn start_capture(&self, file: File, settings: CaptureRequest) -> Result<(), Refusal>;
 
     /// Ends the recording, if there is one. As long as the file is not complete, to be
     /// called again.
     fn stop_capture(&self) -> CaptureSummary;
 
-    /// Ends the recording of somebody who is gone. The file gets what was recorded, and
-    /// nobody waits for that but [`Host::stop`].
+    /// Ends the recording of a client that is gone. The file gets what was recorded, and only
+    /// [`Host::stop`] waits for that.
     fn leave_capture(&self);
 
     /// Begins another life of the node: a call has panicked, and what it left is not to be trusted.
@@ -223,11 +225,12 @@ pub trait Host: Send + Sync + 'static {
 /// A process that asks to be attached.
 #[derive(Debug)]
 pub struct Client {
-    /// Its process's number in `/proc`, as this process has it; 0 if it has none there.
+    /// The process's number in `/proc`, as the node's process has it; 0 if it has none there.
     pub pid: u32,
-    /// Its user.
+    /// The process's user.
     pub uid: u32,
-    /// Readable when the process has ended; absent where the system cannot tell.
+    /// A descriptor that becomes readable when the process has ended; absent where the system
+    /// cannot tell.
     pub pidfd: Option<OwnedFd>,
 }
 
@@ -236,20 +239,20 @@ pub struct Client {
 pub struct Attachment {
     /// Number of the process in the node.
     pub process: u16,
-    /// What the process must know beside the descriptors, as both understand it.
+    /// The facts that the process must know beside the descriptors, in a form that both understand.
     pub description: serde_json::Value,
-    /// At most [`super::MAX_DESCRIPTORS`].
+    /// The descriptors, at most [`super::MAX_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What to record, and how.
+/// The options of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureRequest {
     /// Bytes kept of each frame.
     pub snap_len: u32,
 }
 
-/// What became of a recording's frames.
+/// The numbers of frames of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureSummary {
     /// Frames seen, in both directions.
@@ -266,9 +269,9 @@ pub struct CaptureSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct Refusal {
-    /// A sentence that says what to do.
+    /// A sentence that tells the client what to do.
     pub why: String,
-    /// Why the process that asked is not on the node, where that is what was refused.
+    /// The reason why the process that asked is not on the node, where that is what was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }

@@ -1,10 +1,10 @@
-//! Who keeps a node that ends with its last user.
+//! The processes that keep a node that ends with its last user.
 //!
-//! A launcher gives the node one end of a pair of sockets: as long as any process has the other end,
-//! which the launcher's program and whatever that starts inherit, the node is used. It
-//! also is by the launcher's own process, which becomes the program, and by any that has
-//! attached, for as long as they live: a program that closes descriptors which it does not
-//! know keeps its node all the same. The pair is a door (`door`), too.
+//! A launcher gives the node one end of a pair of sockets. The launcher's program and whatever that
+//! starts inherit the other end; as long as any process has it, the node is used. The launcher's
+//! own process, which becomes the program, also uses the node, as does any process that has
+//! attached, for as long as they live. So a program that closes descriptors which it does not know
+//! keeps its node all the same. The pair is a door (`door`), too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,16 +30,16 @@ pub enum Lifetime {
     WhileUsed,
 }
 
-/// The two ends of what keeps a node, which [`keeper_pair`] makes.
+/// The two ends of a pair that keeps a node, which [`keeper_pair`] makes.
 #[derive(Debug)]
 pub(crate) struct KeeperPair {
-    /// The node's.
+    /// The node's end.
     pub(crate) end: KeeperEnd,
-    /// The users'.
+    /// The users' end.
     pub(crate) keeper: OwnedFd,
 }
 
-/// The node's end of what keeps it.
+/// The node's end of a pair that keeps it.
 #[derive(Debug)]
 pub(crate) struct KeeperEnd {
     pub(crate) descriptor: OwnedFd,
@@ -47,7 +47,7 @@ pub(crate) struct KeeperEnd {
     pub(crate) inode: u64,
 }
 
-/// Makes what keeps a node.
+/// Makes a pair of descriptors that keeps a node.
 ///
 /// # Errors
 ///
@@ -59,23 +59,23 @@ pub(crate) fn keeper_pair() -> Result<KeeperPair, Errno> {
     Ok(KeeperPair { end, keeper })
 }
 
-/// What tells that a user is gone.
+/// A descriptor that tells that a user is gone.
 #[derive(Debug)]
 struct Keeper {
     descriptor: OwnedFd,
-    /// Of a process that is to be alive.
+    /// The system's number of a process that keeps the node while it lives.
     pid: Option<u32>,
-    /// The other end's inode, if it is a pair of sockets.
+    /// The inode of the other end, if it is a pair of sockets.
     inode: Option<u64>,
 }
 
-/// Of one node.
+/// The processes that keep one node.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     lifetime: Lifetime,
     keepers: HashMap<u64, Keeper>,
     next_id: u64,
-    /// Until then nobody needs to have come.
+    /// Until then the node needs no user.
     grace: Option<Instant>,
 }
 
@@ -88,17 +88,17 @@ impl Keepers {
         }
     }
 
-    /// When the node ends if nobody has come.
+    /// When the node ends if no user has come.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.grace
     }
 
-    /// Somebody has come.
+    /// Notes that a user has come.
     pub(super) fn used(&mut self) {
         self.grace = None;
     }
 
-    /// The node is used until the descriptor's other end is gone.
+    /// Keeps the node until the descriptor's other end is gone.
     ///
     /// # Errors
     ///
@@ -112,18 +112,18 @@ impl Keepers {
         self.add(epoll, descriptor, EventFlags::IN, None, Some(inode))
     }
 
-    /// What a user has the other end of, if it is a door.
+    /// The node's end of a user's pair, if it is a door.
     pub(super) fn door(&self, id: u64) -> Option<BorrowedFd<'_>> {
         let keeper = self.keepers.get(&id)?;
         keeper.inode.map(|_| keeper.descriptor.as_fd())
     }
 
-    /// The inodes of what users have the other ends of.
+    /// The inodes of the users' ends.
     pub(super) fn inodes(&self) -> Vec<u64> {
         self.keepers.values().filter_map(|keeper| keeper.inode).collect()
     }
 
-    /// The node is used until a process ends.
+    /// Keeps the node until a process ends.
     pub(super) fn keep_for(&mut self, epoll: &OwnedFd, pidfd: OwnedFd, pid: u32) {
         // Processes without a number here are not told from one another.
         let known = pid != 0 && self.keepers.values().any(|keeper| keeper.pid == Some(pid));
@@ -156,7 +156,7 @@ impl Keepers {
         Ok(())
     }
 
-    /// A user is gone.
+    /// Removes a keeper that is gone.
     pub(super) fn gone(&mut self, epoll: &OwnedFd, id: u64) {
         if let Some(keeper) = self.keepers.remove(&id) {
             // By hand: a forked child may hold a copy, which would stay in the set.

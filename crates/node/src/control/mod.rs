@@ -1,17 +1,16 @@
-//! The control protocol: what a node's engine process and those who reach it
-//! say to one another, over a Unix socket in the fabric's directory.
+//! The control protocol: the messages between a node's engine process and its clients, over a Unix
+//! socket in the fabric's directory.
 //!
-//! The server runs in a thread of the engine process and serves a [`Host`].
-//! It never waits for a client: it keeps at most one answer for each, and drops
-//! those that do not take it. A process attaches over a [`Connection`] and keeps
-//! that open for as long as it is a process of the node; the server sees its end
-//! by the connection's or by the process's, whichever is noticed first (a forked
-//! child may hold a copy of the one, but not of the other).
+//! The server runs in a thread of the engine process and serves a [`Host`]. It never waits for a
+//! client: it keeps at most one answer for each, and drops those that do not take it. A process
+//! attaches over a [`Connection`] and keeps that open for as long as it is a process of the node.
+//! The server sees its end by the connection's or by the process's, whichever is noticed first. A
+//! forked child may hold a copy of the one, but not of the other.
 //!
-//! The node's own user and root are served, those whom its settings and its fabric's directory let in
-//! ([`crate::fabric::Access`]), and whoever has the door of a process that attached, or what keeps the node
-//! (`door`): the descriptor is the permission. What they send is checked all the same: a program of the node may be
-//! broken.
+//! The server serves the node's own user and root, and the users that its settings and its fabric's
+//! directory let in ([`crate::fabric::Access`]). It also serves a process that has the door of an
+//! attached process, or what keeps the node (`door`): the descriptor is the permission. It checks
+//! what they send all the same: a program of the node may be broken.
 
 mod connection;
 mod door;

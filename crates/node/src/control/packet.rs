@@ -28,14 +28,14 @@ const SEALS: SealFlags = SealFlags::SHRINK
 /// A packet as it came.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// The other side closed it.
+    /// The peer closed the connection.
     HungUp,
-    /// More bytes or descriptors than any message has. What came is gone.
+    /// More bytes or descriptors than any message has. They are dropped.
     Oversized,
-    /// So many bytes, and descriptors.
+    /// A number of bytes, and descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// The same, but this process has no room for more descriptors: some are missing,
-    /// at the end.
+    /// A number of bytes, and descriptors of which the last ones are missing, since this process
+    /// has no room for more.
     Cut(usize, Vec<OwnedFd>),
 }
 
@@ -89,7 +89,7 @@ fn send_borrowed(
 ///
 /// # Errors
 ///
-/// `AGAIN` if there is none; after anything else it is broken.
+/// `AGAIN` if there is no packet; after any other error the connection is broken.
 pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Packet, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -136,7 +136,8 @@ pub(super) fn to_file(bytes: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// Reads such a file. What is not sealed could be a pipe that never ends.
+/// Reads a packet from a file. A descriptor without seals is refused: it could be a pipe that never
+/// ends.
 pub(super) fn from_file(file: &OwnedFd, len: u64) -> Result<Vec<u8>, Errno> {
     if len > MAX_FILE || !fcntl_get_seals(file)?.contains(SEALS) {
         return Err(Errno::INVAL);

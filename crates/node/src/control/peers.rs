@@ -1,11 +1,11 @@
-//! What people are told of a node's peers: counters, and the claims that were refused.
+//! The counters of a node's peers, and the claims that were refused, for people.
 
 use toehold_link::mq::{Conflict, MembershipStatistics, PortStatistics};
 use toehold_wire::Mac;
 
 use super::Counter;
 
-/// What a node counts of others that join and leave. `shard`: where, if there are several.
+/// The counters of peers that join and leave. `shard` is the one that counts, if there are several.
 pub(crate) fn of_membership(statistics: &MembershipStatistics, shard: Option<u16>) -> Vec<Counter> {
     let MembershipStatistics {
         connected,
@@ -66,7 +66,7 @@ pub(crate) fn of_membership(statistics: &MembershipStatistics, shard: Option<u16
     named("fabric", counters, shard)
 }
 
-/// What a node counts of frames that its port did not send or take.
+/// The counters of frames that the node's port did not send or take.
 pub(crate) fn of_port(statistics: &PortStatistics, shard: Option<u16>) -> Vec<Counter> {
     let PortStatistics {
         unreachable,

@@ -1,4 +1,4 @@
-//! What the server does when it is asked.
+//! The server's handling of requests.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use super::status::{NodeStatus, SocketStatus};
 use crate::why::Reason;
 
 impl Server {
-    /// Does what a client asks for, with the descriptors that came along.
+    /// Carries out a client's request, with the descriptors that came along.
     pub(super) fn carry_out(
         &mut self,
         id: u64,
@@ -284,7 +284,7 @@ fn shares_network(pid: u32) -> bool {
     own.is_some() && own == namespace(&pid.to_string())
 }
 
-/// The descriptor of a request that is about one.
+/// The descriptor of a request that comes with one.
 fn one(given: Vec<OwnedFd>) -> Result<OwnedFd, Refusal> {
     let mut given = given.into_iter();
     match (given.next(), given.next()) {

@@ -1,5 +1,5 @@
-//! The server: one thread, one epoll set, no waiting for anybody. What it does
-//! when it is asked is in `requests`.
+//! The server: one thread, one epoll set, which waits for no client. What it does when it is asked
+//! is in `requests`.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -26,32 +26,32 @@ use crate::fabric::{Access, Fabric, NodeRecord, Place, Right, Rights, name_of_us
 use crate::seen::{number_of, process_of};
 use crate::why::{Reason, Records, Report};
 
-/// Events taken in one go; what is left is found next time.
+/// Events taken in one go; others are found the next time.
 const MAX_EVENTS: usize = 64;
 
 /// Requests of one client that are answered before others have their turn.
 const TURN: usize = 8;
 
-/// How long nobody is let in after the system had no descriptor left.
+/// How long the server admits no client after the system had no descriptor left.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Panics that a server survives. After more of them its thread ends, and with it the node.
 pub(super) const MAX_PANICS: u32 = 8;
 
-/// Where an event came from.
+/// The source of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Listener,
-    /// Somebody is at the door.
+    /// A client is at the door.
     Door,
-    /// The server is to end.
+    /// A request to end the server.
     Stop,
     Session(u64),
     /// The process of a session.
     Process(u64),
-    /// Who keeps the node.
+    /// A process that keeps the node.
     Keeper(u64),
-    /// What the host sees to.
+    /// An event of the host's.
     Host,
 }
 
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-/// How a client has come in.
+/// The way by which a client has come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Listener,
@@ -98,16 +98,16 @@ pub(crate) struct Server {
     listener: OwnedFd,
     pub(super) porch: Porch,
     _stop: OwnedFd,
-    /// By numbers that are never used again, so that a late event finds nobody.
+    /// The sessions, by numbers that are never used again, so that a late event finds no session.
     pub(super) sessions: HashMap<u64, Session>,
     pub(super) keepers: Keepers,
     /// Programs that are not on the node.
     pub(super) records: Records,
     access: Access,
-    /// For those who cannot look themselves.
+    /// The fabric, for clients that cannot look themselves.
     pub(super) fabric: Option<Fabric>,
     next_id: u64,
-    /// Nobody is let in until then.
+    /// The end of a pause in which no client is let in.
     paused: Option<Instant>,
     pub(super) stopping: bool,
     panics: u32,
@@ -157,14 +157,15 @@ impl Server {
         })
     }
 
-    /// The same, with another lifetime of the node.
+    /// Sets the lifetime of the node.
     pub(crate) fn lifetime(mut self, lifetime: Lifetime) -> Server {
         self.keepers = Keepers::new(lifetime, self.limits.grace);
         self
     }
 
-    /// Lets the process keep the node that has started it, from the start: by a descriptor, and
-    /// for as long as it lives, as [`Request::Keep`] and [`Request::KeepForLife`] do.
+    /// Lets the process keep the node that has started it, from the start. It does so by a
+    /// descriptor, and for as long as it lives, as [`Request::Keep`] and [`Request::KeepForLife`]
+    /// do.
     ///
     /// # Errors
     ///
@@ -182,14 +183,14 @@ impl Server {
         Ok(self)
     }
 
-    /// The same of a node at a place: whom it lets in, and what fabric it is in.
+    /// Sets the node's place: the users that it lets in, and its fabric.
     pub(crate) fn at(mut self, place: &Place) -> Server {
         self.access = place.access().clone();
         self.fabric = place.fabric().try_clone().ok();
         self
     }
 
-    /// The same, with other limits.
+    /// Sets the limits of sessions.
     #[cfg(test)]
     pub(super) fn limits(mut self, limits: Limits) -> Server {
         self.limits = limits;
@@ -231,8 +232,8 @@ impl Server {
         }
     }
 
-    /// Acts. If that panics, the node begins another life, as it does when another thread of the
-    /// engine panics, and the client that asked is hung up on.
+    /// Calls `act`. If that panics, the node begins another life, as it does when another thread of
+    /// the engine panics. The client that asked is hung up on.
     fn contain(&mut self, event: Option<Source>, act: impl FnOnce(&mut Server)) {
         // Each session is whole at any moment: one is changed only when its answer is there.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) else {
@@ -257,7 +258,7 @@ impl Server {
             .chain(self.paused)
             .chain(self.keepers.deadline())
             .min()?;
-        // Rounded up, lest it wakes just before it is due, again and again.
+        // Rounded up, so that it does not wake just before it is due, again and again.
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec {
             tv_sec: left.as_secs() as i64,
@@ -283,7 +284,7 @@ impl Server {
         }
     }
 
-    /// Whether the node is to end since nobody uses it any more.
+    /// Whether the node is to end since no process uses it any more.
     fn is_unused(&self) -> bool {
         let attached = |session: &Session| session.process.is_some();
         self.keepers.are_gone() && !self.sessions.values().any(attached)
@@ -307,7 +308,8 @@ impl Server {
         }
     }
 
-    /// Sees to those who have come to the door. One who cannot be let in finds its socket closed.
+    /// Serves clients that have come to the door. A client that cannot be let in finds its socket
+    /// closed.
     fn meet_at_door(&mut self) {
         for _ in 0..TURN {
             match next_visitor(self.porch.inside.as_fd()) {
@@ -327,7 +329,8 @@ impl Server {
         }
     }
 
-    /// Sees to those who have come by what keeps the node, or finds that nobody has that any more.
+    /// Serves clients that have come by what keeps the node, or finds that no process has that any
+    /// more.
     fn meet_keeper(&mut self, id: u64) {
         for _ in 0..TURN {
             let Some(door) = self.keepers.door(id) else {
@@ -388,7 +391,7 @@ impl Server {
         }
     }
 
-    /// Why a user may not do something with the node.
+    /// The refusal of a user that may not do something with the node.
     fn not_let_in(&self, uid: u32, what: &str) -> Refusal {
         let (owner, client) = (name_of_user(geteuid().as_raw()), name_of_user(uid));
         Refusal::because(
@@ -400,7 +403,7 @@ impl Server {
         )
     }
 
-    /// Refuses what a client has no right to.
+    /// Refuses a request for which the client lacks the right.
     fn check_right(&self, id: u64, right: Right) -> Result<(), Refusal> {
         let session = self.sessions.get(&id);
         let (rights, uid) = session.map_or((Rights::default(), 0), |session| (session.rights, session.uid));
@@ -421,7 +424,7 @@ impl Server {
         epoll::add(&self.epoll, descriptor, source.token(), EventFlags::IN)
     }
 
-    /// A client has something to say, or room for an answer, or is gone.
+    /// Serves a client that has something to say, or room for an answer, or is gone.
     pub(super) fn serve(&mut self, id: u64) {
         for _ in 0..TURN {
             let Some(session) = self.sessions.get_mut(&id) else {

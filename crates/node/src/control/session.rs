@@ -14,7 +14,7 @@ use super::status::ProcessStatus;
 use crate::fabric::Rights;
 use crate::seen::{number_of, process_of};
 
-/// What clients may ask of the server's patience.
+/// The limits of clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Clients at once; more are told so and hung up on.
@@ -23,8 +23,8 @@ pub(crate) struct Limits {
     pub(crate) slow: Duration,
     /// How long a client that has not attached may say nothing.
     pub(crate) idle: Duration,
-    /// How long a node that ends with its last user waits for the first one: longer than
-    /// whoever starts it waits for its beginning.
+    /// How long a node that ends with its last user waits for the first one. It is longer than the
+    /// program that starts the node waits for its beginning.
     pub(crate) grace: Duration,
 }
 
@@ -48,15 +48,15 @@ pub(super) struct Session {
     pub(super) rights: Rights,
     /// The process, or that it had ended before it was looked for. Watched once it has attached.
     pub(super) pidfd: Result<Option<OwnedFd>, Errno>,
-    /// Its number in the node, and since when.
+    /// The client's number in the node, and since when it has it.
     pub(super) process: Option<(u16, SystemTime)>,
-    /// It has begun a capture.
+    /// The client has begun a capture.
     pub(super) captures: bool,
     /// A descriptor that it has let go of, to be told whether it was the last one to.
     pub(super) entrusted: Option<OwnedFd>,
-    /// An answer that found its socket full.
+    /// An answer that found its client's socket full.
     unsent: Option<(Vec<u8>, Vec<OwnedFd>)>,
-    /// When it asked, or took an answer, last.
+    /// When the client asked, or took an answer, last.
     active: Instant,
 }
 
@@ -104,7 +104,7 @@ impl Session {
         self.flush()
     }
 
-    /// Sends what waits.
+    /// Sends the answers that wait.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Session {
         self.socket.as_fd()
     }
 
-    /// What people are told of it.
+    /// The session's status for people, if its client has attached.
     pub(super) fn status(&self) -> Option<ProcessStatus> {
         let (process, since) = self.process?;
         let command = std::fs::read_to_string(format!("/proc/{}/comm", self.pid));

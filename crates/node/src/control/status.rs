@@ -1,4 +1,4 @@
-//! How a node is, as data: what `toehold ps`, `sockets` and `stat` show.
+//! A node's status as data, for `toehold ps`, `sockets` and `stat`.
 
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use crate::fabric::{Beyond, NodeRecord};
 use crate::placement::Placement;
 use crate::why::Unaccelerated;
 
-/// A node at one moment. Rates come from two of them.
+/// A node's status at one moment. Rates come from two of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Who the node is.
+    /// The node's record: its name and addresses.
     pub node: NodeRecord,
     /// Processor time the engine process has used.
     #[serde(rename = "cpu_time_ns", with = "nanoseconds")]
@@ -29,24 +29,24 @@ pub struct NodeStatus {
     /// Programs that were told of because they are not on the node.
     #[serde(default)]
     pub unaccelerated: Vec<Unaccelerated>,
-    /// How often more of them were told of than there is room for.
+    /// How often a program off the node was told of for which there is no room.
     #[serde(default)]
     pub unaccelerated_beyond: u64,
     /// Inodes of the descriptors by which programs keep the node.
     #[serde(default)]
     pub keepers: Vec<u64>,
-    /// Its stack.
+    /// The node's stack.
     pub stack: StackStatus,
 }
 
 /// A process of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Its number in the node.
+    /// The process's number in the node.
     pub process: u16,
-    /// The system's number of it.
+    /// The system's number of the process.
     pub pid: u32,
-    /// What it calls itself; empty if it cannot be read.
+    /// The process's name; empty if it cannot be read.
     pub command: String,
     /// When it attached, in seconds since 1970.
     pub since: u64,
@@ -55,9 +55,9 @@ pub struct ProcessStatus {
 /// A node's stack at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackStatus {
-    /// Who runs it.
+    /// Which threads run it.
     pub placement: Placement,
-    /// Its independent parts.
+    /// Number of the stack's independent parts.
     pub shards: u16,
     /// Peers whose frames reach it.
     pub peers: u32,
@@ -81,7 +81,7 @@ pub struct StackStatus {
     /// Threads of programs that rest in a call until something happens.
     #[serde(default)]
     pub waiters: u32,
-    /// What threads that wait and polls are told about.
+    /// Registrations of waiting threads and of polls.
     #[serde(default)]
     pub interests: u32,
     /// Polls.
@@ -115,36 +115,36 @@ pub struct StackStatus {
     pub conflicts: Vec<String>,
 }
 
-/// The TAP device of a node, or what a device is.
+/// The TAP device of a node, or the interface that a device is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStatus {
-    /// The interface's name, as it is now.
+    /// The interface's present name.
     pub device: String,
-    /// The name of its network namespace, if it was given one.
+    /// The name of the interface's network namespace, if it was given one.
     pub netns: Option<String>,
-    /// How it is.
+    /// The state of the interface.
     pub state: DeviceState,
 }
 
-/// How a network interface is.
+/// The state of a network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
-    /// It carries frames.
+    /// The interface carries frames.
     Up,
-    /// Somebody has set it down.
+    /// A program has set the interface down.
     Down,
-    /// It is up, but somebody has taken its carrier away.
+    /// The interface is up, but a program has taken its carrier away.
     #[serde(rename = "no carrier")]
     NoCarrier,
-    /// Somebody has given it another hardware address than the one that others know.
+    /// A program has given the interface another hardware address than the one that peers know.
     Readdressed,
-    /// Somebody has deleted it, or moved it to another network namespace.
+    /// A program has deleted the interface, or moved it to another network namespace.
     Gone,
 }
 
 impl DeviceState {
-    /// In brackets behind the interface's name; nothing if all is well.
+    /// The remark in brackets behind the interface's name; empty if all is well.
     pub fn remark(self) -> &'static str {
         match self {
             DeviceState::Up => "",
@@ -157,7 +157,7 @@ impl DeviceState {
 }
 
 impl KernelStatus {
-    /// What is wrong with it, and what to do about that; `address` is the one that others know.
+    /// The fault of the interface, and what to do about it. `address` is the one that peers know.
     pub fn advice(&self, address: Mac) -> Option<String> {
         let name = &self.device;
         match self.state {
@@ -193,13 +193,13 @@ impl Display for KernelStatus {
 /// An interface of the kernel, as an uplink knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceStatus {
-    /// Its name when it was opened.
+    /// The interface's name when it was opened.
     pub name: String,
-    /// How frames are taken from it.
+    /// The way in which frames are taken from the interface.
     pub access: String,
-    /// How it is.
+    /// The state of the interface.
     pub state: DeviceState,
-    /// Why frames are not taken from it in a better way.
+    /// The reason why frames are not taken from the interface in a better way.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -224,11 +224,11 @@ impl Display for InterfaceStatus {
 /// Another host, as an uplink knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteStatus {
-    /// Where it listens.
+    /// The address at which the host listens.
     pub address: SocketAddr,
     /// Whether frames flow.
     pub connected: bool,
-    /// What the system said when something was last sent to it, if that failed.
+    /// The system's error when something was last sent to the host, if that failed.
     pub error: Option<String>,
     /// Bytes of a datagram to it, at most.
     pub datagram: u32,
@@ -236,32 +236,32 @@ pub struct RemoteStatus {
     pub frames_sent: u64,
     /// Frames received from it.
     pub frames_received: u64,
-    /// How often it was met anew.
+    /// How often the host was met anew.
     pub introductions: u64,
 }
 
-/// Something the node counts.
+/// A counter of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// Its name: lower case, with underscores.
+    /// The counter's name: lower case, with underscores.
     pub name: String,
-    /// How many since the node began; it only grows.
+    /// The count since the node began; it only grows.
     pub value: u64,
-    /// What is counted: a sentence.
+    /// A sentence that says what is counted.
     pub doc: String,
-    /// Where it was counted, of a node with several shards and what each of them counts.
+    /// The shard that counts, in a node with several shards that each count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
 }
 
 impl Counter {
-    /// Everything that a stack counts.
+    /// The counters of a stack.
     pub fn of_stack(counters: &Counters, shard: Option<u16>) -> Vec<Counter> {
         let counter = |named| Self::documented(named, shard);
         counters.iter().zip(Counters::DOCS).map(counter).collect()
     }
 
-    /// Everything that a demultiplexer counts.
+    /// The counters of a demultiplexer.
     pub fn of_demux(counters: &DemuxCounters, shard: Option<u16>) -> Vec<Counter> {
         let counter = |named| Self::documented(named, shard);
         counters.iter().zip(DemuxCounters::DOCS).map(counter).collect()
@@ -277,7 +277,7 @@ impl Counter {
     }
 }
 
-/// A socket at one moment, as `ss` shows one.
+/// A socket's status at one moment, as `ss` shows one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SocketStatus {
     /// State, by RFC 9293's names with the hyphens of `ss`: `ESTAB`, `LISTEN`, ….
@@ -286,34 +286,35 @@ pub struct SocketStatus {
     pub receive_queue: u32,
     /// Bytes the peer has not acknowledged; of a listener, its backlog.
     pub send_queue: u32,
-    /// Its own address.
+    /// The socket's own address.
     pub local: SocketAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: Option<SocketAddr>,
     /// The process that owns it, by its number in the node.
     pub process: Option<u16>,
-    /// The same, by the system's number; the server fills it in.
+    /// The process that owns it, by the system's number; the server fills it in.
     pub pid: Option<u32>,
     /// The user of that process; the server fills it in.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// The inode of its descriptors, as in `/proc/PID/fd`; 0: no program has it any more.
+    /// The inode of the socket's descriptors, as in `/proc/PID/fd`; 0 if no program has it any
+    /// more.
     #[serde(default)]
     pub inode: u64,
-    /// The system's cookie of it (`SO_COOKIE`).
+    /// The system's cookie of the socket (`SO_COOKIE`).
     #[serde(default)]
     pub cookie: u64,
     /// Whether it is a socket of IPv6, which may have addresses of IPv4.
     #[serde(default)]
     pub ipv6: bool,
-    /// The shard it belongs to.
+    /// The socket's shard.
     pub shard: u16,
     /// The timers that run, the one that is due next first.
     #[serde(default)]
     pub timers: Vec<TimerStatus>,
     /// TCP's state, of a connection.
     pub tcp: Option<TcpStatus>,
-    /// Where its bytes are, of a direct connection.
+    /// The memory of a direct connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<DirectStatus>,
 }
@@ -323,7 +324,7 @@ pub struct SocketStatus {
 pub struct DirectStatus {
     /// The node's own number of the bank that it is in.
     pub bank: u16,
-    /// Its number there.
+    /// The connection's number in the bank.
     pub number: u16,
     /// Tells it from earlier ones of the number.
     pub generation: u32,
@@ -336,9 +337,9 @@ pub struct DirectStatus {
 /// A timer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerStatus {
-    /// What is due: `retransmission`, `keepalive`, `time-wait`, ….
+    /// The timer's kind: `retransmission`, `keepalive`, `time-wait`, ….
     pub kind: String,
-    /// When; zero if it is due and was not seen to yet.
+    /// Time until it is due; zero if it is due and was not served yet.
     #[serde(rename = "expires_in_ns", with = "nanoseconds")]
     pub expires_in: Duration,
     /// How often it has run out in a row.
@@ -374,7 +375,7 @@ pub struct TcpStatus {
     /// Smoothed round trip; zero before the first measurement.
     #[serde(rename = "rtt_ns", with = "nanoseconds")]
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// The mean deviation of the round trip.
     #[serde(rename = "rtt_variation_ns", with = "nanoseconds")]
     pub rtt_variation: Duration,
     /// Smallest round trip seen lately.
@@ -401,7 +402,7 @@ pub struct TcpStatus {
     pub bytes_acked: u64,
     /// Bytes received in order.
     pub bytes_received: u64,
-    /// What is in use, by the names of `ss`: `ts`, `sack`, `wscale`, `ecn`.
+    /// The options in use, by the names of `ss`: `ts`, `sack`, `wscale`, `ecn`.
     pub options: Vec<String>,
 }
 
@@ -427,7 +428,7 @@ pub enum SocketState {
 }
 
 impl SocketState {
-    /// Its name, as `ss` writes it.
+    /// The state's name, as `ss` writes it.
     pub fn name(self) -> &'static str {
         match self {
             SocketState::Listen => "LISTEN",
@@ -462,8 +463,8 @@ impl From<State> for SocketState {
 }
 
 impl SocketStatus {
-    /// A connection, from what its stack tells `now`. Owner and shard are the
-    /// caller's to fill in.
+    /// The status of a connection, from what its stack tells `now`. The caller fills in owner and
+    /// shard.
     pub fn connection(local: SocketAddr, remote: SocketAddr, info: &Info, now: Instant) -> Self {
         let mut timers: Vec<_> = info.timers.into_iter().flatten().collect();
         timers.sort_unstable_by_key(|timer| timer.due);
@@ -486,8 +487,8 @@ impl SocketStatus {
         }
     }
 
-    /// A direct connection with `unread` bytes that the program has not read, and `unacked` that
-    /// the peer has not.
+    /// The status of a direct connection with `unread` bytes that the program has not read, and
+    /// `unacked` that the peer has not.
     pub fn direct(
         state: SocketState,
         [local, remote]: [SocketAddr; 2],
@@ -503,7 +504,7 @@ impl SocketStatus {
         }
     }
 
-    /// What remains of a connection that this side closed first.
+    /// The status of what remains of a connection that this side closed first.
     pub fn time_wait(local: SocketAddr, remote: SocketAddr, timer: &Timer, now: Instant) -> Self {
         Self {
             state: SocketState::TimeWait,
@@ -513,7 +514,7 @@ impl SocketStatus {
         }
     }
 
-    /// A listener with `waiting` connections of at most `backlog`.
+    /// The status of a listener with `waiting` connections of at most `backlog`.
     pub fn listener(local: SocketAddr, waiting: u32, backlog: u32) -> Self {
         Self {
             state: SocketState::Listen,

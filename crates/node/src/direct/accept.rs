@@ -98,7 +98,7 @@ pub(crate) fn free_if_over(
 
 impl Direct {
     /// Takes the next connection that waits for a listener of this node, in whichever bank, and
-    /// makes this side's end of it. `None`: none waits.
+    /// makes this side's end of it. Returns `None` if none waits.
     pub fn accept(&self, thread: ThreadNumber, listener: ListenerId, window: u64) -> Option<Opened> {
         let banks = self.accepting();
         let first = self.next_bank() % banks.len().max(1);
@@ -176,7 +176,7 @@ impl Direct {
         free_if_over(thread, bank, connection, &self.ports, self.is_there(bank))
     }
 
-    /// Frees what is over of the ends that this process has closed.
+    /// Frees the ends that this process has closed and that are over.
     pub(super) fn reap(&self, thread: ThreadNumber, looks: usize) {
         let is_there = |bank: &Bank| self.is_there(bank);
         self.closing.reap(thread, &self.ports, looks, is_there);

@@ -21,12 +21,12 @@ const DESCRIPTORS: usize = 6;
 /// The largest rings that are mapped of another user's node.
 const FOREIGN_CLASS: Class = Class::K16;
 
-/// What all banks of a node have in common in one process.
+/// The parts that all banks of a node have in common in one process.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     /// The node's directory and journal.
     pub(crate) waiters: Waiters,
-    /// On which the node's own processes ring its waiters.
+    /// The bells on which the node's own processes ring its waiters.
     pub(crate) bells: Arc<LazyBells>,
     /// Bytes of rings that the node may have in use.
     pub(crate) payload_bound: u64,
@@ -34,8 +34,8 @@ pub(crate) struct Own {
     pub(crate) tape: Tape,
 }
 
-/// A bank of this node, and the side that it has in it: what a process needs to open, accept and
-/// use its connections. The rings of a connection are mapped when they are first used.
+/// A bank of this node, and the side that it has in it. With it a process opens, accepts and uses
+/// connections. The rings of a connection are mapped when they are first used.
 #[derive(Debug)]
 pub struct Bank {
     slot: u16,
@@ -61,7 +61,7 @@ impl SideBells {
         ]
     }
 
-    /// What the engine has.
+    /// The bells that the engine has.
     fn of_engine(entry: &Entry, bells: Option<BankBells>) -> SideBells {
         let [own, other] = Self::names(entry);
         let (ours, theirs) = bells.map(|bells| (bells.own, bells.peer)).unzip();
@@ -71,7 +71,7 @@ impl SideBells {
         }
     }
 
-    /// What another process can get.
+    /// The bells that another process can get.
     fn of_process(entry: &Entry, own: &Own) -> SideBells {
         let [ours, theirs] = Self::names(entry).map(|which| own.bells.another(which));
         SideBells {
@@ -129,7 +129,7 @@ impl Bank {
         }
     }
 
-    /// The bank with a peer, of memory that was exchanged with it. For the engine.
+    /// Makes the bank with a peer, of memory that was exchanged with it. For the engine.
     pub(crate) fn with_peer(
         entry: &Entry,
         own: &Own,
@@ -150,7 +150,7 @@ impl Bank {
         Ok(Bank::new(entry, own, halves, signals, ends, directory, bells))
     }
 
-    /// Both sides of the bank that a node has with itself. For the engine.
+    /// Maps the two sides of the bank that a node has with itself. For the engine.
     pub(crate) fn with_itself(
         entries: [&Entry; 2],
         own: &Own,
@@ -223,8 +223,9 @@ impl Bank {
     }
 
     /// The descriptor that becomes readable when the other side rings a waiter of this node that
-    /// sleeps on descriptors. It stays readable: see [`Ear`](super::Ear). `None`: the other side
-    /// is of another user, this process has no descriptors left, or the engine does not answer.
+    /// sleeps on descriptors. It stays readable: see [`Ear`](super::Ear). Returns `None` if the
+    /// other side is of another user, this process has no descriptors left, or the engine does not
+    /// answer.
     pub fn bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
         self.bells.own.bell_of(waiter)
     }

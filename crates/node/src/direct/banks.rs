@@ -62,7 +62,7 @@ impl MappedBanks {
     }
 }
 
-/// Which banks lead to an address, as of an epoch of the table.
+/// The banks that lead to an address, as of an epoch of the table.
 #[derive(Debug, Default)]
 struct Routes {
     epoch: Option<u64>,
@@ -114,7 +114,7 @@ impl Banks {
             .collect()
     }
 
-    /// What the table says of a slot.
+    /// The table's entry of a slot.
     pub(crate) fn entry(&self, slot: u16) -> Option<Entry> {
         self.table.get(slot)
     }
@@ -125,7 +125,7 @@ impl Banks {
         self.table.epoch()
     }
 
-    /// What all banks have in common.
+    /// The parts that all banks have in common.
     pub(crate) fn own(&self) -> &Own {
         &self.own
     }
@@ -136,8 +136,8 @@ impl Banks {
         self.table.is_there(bank.slot(), bank.generation())
     }
 
-    /// The bank of a slot, mapped. `ask` gets its descriptors from the engine. `None`: the bank is
-    /// not there any more, or this process cannot map it.
+    /// The bank of a slot, mapped. `ask` gets its descriptors from the engine. Returns `None` if
+    /// the bank is not there any more, or this process cannot map it.
     pub(crate) fn map(
         &self,
         entry: &Entry,

@@ -15,16 +15,16 @@ use toehold_shm::{Change, PerProcess, Process};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BellsOf {
-    /// On which the node's own processes ring its waiters.
+    /// The bells on which the node's own processes ring its waiters.
     Node,
-    /// On which the other side of a bank rings this node's waiters.
+    /// The bells on which the other side of a bank rings this node's waiters.
     OwnSide {
         /// The node's number of the bank.
         slot: u16,
         /// Tells the bank from earlier ones of the slot.
         generation: u32,
     },
-    /// On which this node rings the other side's waiters.
+    /// The bells on which this node rings the other side's waiters.
     OtherSide {
         /// The node's number of the bank.
         slot: u16,
@@ -33,17 +33,18 @@ pub enum BellsOf {
     },
 }
 
-/// The engine, as a process asks it for bells.
+/// The engine, as a process that asks it for bells has it.
 pub(crate) trait BellKeeper: Send + Sync {
-    /// A set. The inner `None` is for ever: there is no such set. The outer one is not: the engine
-    /// does not answer, or this process has no room for descriptors.
+    /// Asks for a set of bells. The inner `None` is final: there is no such set. The outer one is
+    /// not: the engine does not answer, or this process has no room for descriptors.
     fn bells(&self, which: BellsOf) -> Option<Option<BellSet>>;
 
     /// Has the engine ring a waiter, since this process cannot.
     fn ring(&self, which: BellsOf, waiter: WaiterNumber);
 }
 
-/// How a process asks its engine. A forked child has another way, once it has attached.
+/// The way in which a process asks its engine. A forked child has another way, once it has
+/// attached.
 pub(crate) struct BellSource(PerProcess<OnceLock<Weak<dyn BellKeeper>>>);
 
 impl BellSource {
@@ -51,7 +52,7 @@ impl BellSource {
         BellSource(PerProcess::new(process, OnceLock::new()))
     }
 
-    /// This process has attached.
+    /// Sets the keeper of bells, once this process has attached.
     pub(crate) fn set(&self, keeper: Weak<dyn BellKeeper>) {
         let BellSource(source) = self;
         let cell = source.get().unwrap_or_else(|| source.publish(OnceLock::new()));
@@ -67,7 +68,7 @@ impl BellSource {
 /// A set of bells that a process has, or gets when it first needs it.
 pub(crate) struct LazyBells {
     which: BellsOf,
-    /// `None`: the process is the engine.
+    /// The engine, which is asked for bells; `None` if this process is the engine.
     source: Option<Arc<BellSource>>,
     bells: OnceLock<Option<BellSet>>,
 }
@@ -100,7 +101,7 @@ impl LazyBells {
         }
     }
 
-    /// The bells. `None`: there are none, or this process cannot have them now.
+    /// The bells. Returns `None` if there are none, or this process cannot have them now.
     pub(crate) fn get(&self) -> Option<&BellSet> {
         if let Some(known) = self.bells.get() {
             return known.as_ref();

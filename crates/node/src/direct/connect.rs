@@ -1,4 +1,4 @@
-//! Opening direct connections: which bank, which listener, which number and port.
+//! Opening direct connections: choosing the bank, the listener, the number and the port.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) const FEW: usize = 64;
 /// Listeners that a call to connect finds closed at most, one after another.
 const CLOSED_LISTENERS: usize = 8;
 
-/// Why a direct connection was not opened.
+/// The reason why a direct connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectFailure {
     /// The connection is to be made over TCP. The reason was counted.
@@ -74,12 +74,12 @@ impl Opened {
         self.local
     }
 
-    /// The other side's address.
+    /// The address of the other side.
     pub fn peer_addr(&self) -> SocketAddr {
         self.remote
     }
 
-    /// What a holder is to stand for.
+    /// The end that a holder is to stand for.
     pub fn end(&self) -> DirectEnd {
         DirectEnd {
             slot: self.bank.slot(),
@@ -88,13 +88,13 @@ impl Opened {
         }
     }
 
-    /// A holder stands for the end from now on, or it is closed.
+    /// Notes that a holder stands for the end from now on, or that it is closed.
     pub fn held(mut self) -> (Arc<Bank>, ConnectionId) {
         self.finish();
         (Arc::clone(&self.bank), self.connection)
     }
 
-    /// Writes into the journal what is done with the end now.
+    /// Writes the end's present step into the journal.
     pub(super) fn go_on(&mut self, step: Step) {
         if let Some((thread, former)) = self.begun.take() {
             let journal = self.bank.journal();
@@ -265,8 +265,9 @@ impl Direct {
         Err(ConnectFailure::UseTcp)
     }
 
-    /// The address that a connection comes from. `None`: one that only the stack knows of, or a
-    /// port that the program has chosen, of which the stack knows whether it is free.
+    /// The address that a connection comes from. Returns `None` for an address that only the stack
+    /// knows of. It also does for a port that the program has chosen: the stack knows whether that
+    /// is free.
     fn source(&self, remote: IpAddr, local: Option<SocketAddr>) -> Option<IpAddr> {
         let own = self.banks.entry(OWN[0])?.addresses;
         let usual = match remote {

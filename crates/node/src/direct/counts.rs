@@ -1,4 +1,4 @@
-//! What the processes of a node count of direct connections, each in a line of its own.
+//! The counts of a node's processes about direct connections, each process's in a line of its own.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ const WORDS: usize = 16;
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $name:ident $word:literal,)+) => {
-        /// What is counted of direct connections.
+        /// A counter of direct connections.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Count {
@@ -89,7 +89,8 @@ impl Counts {
         }
     }
 
-    /// A process has ended: its number may be another one's soon.
+    /// Adds the counts of a process that has ended to the node's. Its number may be another one's
+    /// soon.
     pub(crate) fn forget(&self, process: u16) {
         for count in 0..ALL.len() {
             if let (Some(word), Some(sum)) = (self.word(process, count), self.word(0, count)) {

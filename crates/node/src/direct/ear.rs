@@ -1,4 +1,5 @@
-//! How a waiter hears its bells while it waits for descriptors of the kernel, too.
+//! Descriptors that become readable when a waiter is rung, for a waiter that also waits for
+//! descriptors of the kernel.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,14 +35,14 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// An ear of a waiter of this process that hears the rings of its own node. `None`: this
-    /// process has no descriptors left, or the engine does not answer. The waiter then looks
-    /// again every [`LOOK_AGAIN`].
+    /// Opens an ear for a waiter of this process, which becomes readable when the waiter is rung
+    /// within its own node. Returns `None` if this process has no descriptors left, or the engine
+    /// does not answer. The waiter then looks again every [`LOOK_AGAIN`].
     pub fn open(direct: &Direct, waiter: WaiterNumber) -> Option<Ear> {
         Ear::over(direct.local_bell(waiter)?, waiter)
     }
 
-    /// An ear of a waiter that has this bell within the node.
+    /// Opens an ear for a waiter that has this bell within the node.
     pub(crate) fn over(bell: BorrowedFd<'_>, waiter: WaiterNumber) -> Option<Ear> {
         let epoll = descriptors::keep(epoll::create(CreateFlags::CLOEXEC).ok()?);
         let ear = Ear {
@@ -52,9 +53,9 @@ impl Ear {
         ear.add(bell).then_some(ear)
     }
 
-    /// Hears the other side of a bank from now on. Returns at once if it does already. Returns
-    /// `false` if it cannot: the other side is of another user, or this process has no descriptors
-    /// left. The waiter then looks again every [`LOOK_AGAIN`].
+    /// Adds the bell that the peer of a bank rings. Returns at once if it is added already. Returns
+    /// `false` if it cannot be added: the peer is of another user, or this process has no
+    /// descriptors left. The waiter then looks again every [`LOOK_AGAIN`].
     #[must_use = "what it does not hear has to be looked at"]
     pub fn listen(&self, bank: &Bank) -> bool {
         if self.lock().get(&bank.slot()) == Some(&bank.generation()) {
@@ -67,8 +68,8 @@ impl Ear {
         added
     }
 
-    /// Hears the other sides of banks from now on, as far as it can. Returns `false` if it cannot
-    /// hear all of them.
+    /// Adds the bells that the peers of banks ring, as far as possible. Returns `false` if a bell
+    /// is missing.
     #[must_use = "what it does not hear has to be looked at"]
     pub fn listen_to_all(&self, banks: &[Arc<Bank>]) -> bool {
         let deaf = banks.iter().filter(|bank| !self.listen(bank)).count();
@@ -81,7 +82,7 @@ impl Ear {
         matches!(added, Ok(()) | Err(rustix::io::Errno::EXIST))
     }
 
-    /// Forgets the rings that were heard. The ear is not readable until the next one.
+    /// Discards the rings so far. The ear is not readable until the next one.
     pub fn silence(&self) {
         let mut rung = Vec::with_capacity(SILENCED);
         for _ in 0..=SLOTS.div_ceil(SILENCED) {

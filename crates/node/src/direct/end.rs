@@ -1,4 +1,4 @@
-//! What a holder stands for that stands for an end of a direct connection.
+//! The end of a direct connection, as a holder stands for it.
 
 use toehold_shm::direct::{CONNECTIONS, ConnectionId};
 
@@ -24,7 +24,7 @@ impl DirectEnd {
 }
 
 const SET: u64 = 1 << 63;
-/// The engine carries the bytes between the end and the holder's descriptor.
+/// The flag of an end whose bytes the engine carries to and from the holder's descriptor.
 const RELAYED: u64 = 1 << 62;
 const NUMBER: u32 = 32;
 const SLOT: u32 = 44;

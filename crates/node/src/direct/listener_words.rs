@@ -1,4 +1,4 @@
-//! What a listener of the stack is for peers, and its waiters, for calls without the lease.
+//! The ids by which peers know a stack's listeners, and their waiters, for calls without the lease.
 //!
 //! A listener of a node is one of the stack in each shard. The first shard's is the one that is
 //! published: its word names the number and generation that it has in the directory. The words of
@@ -82,7 +82,7 @@ impl ListenerWords {
         (place as u32).checked_sub(1).filter(|_| is_it)
     }
 
-    /// What a listener of the first shard is in the directory, if it is open.
+    /// The id that a listener of the first shard has in the directory, if it is open.
     #[inline]
     pub(crate) fn get(&self, own: stack::ListenerId) -> Option<ListenerId> {
         self.get_first(own.index())
@@ -115,7 +115,7 @@ impl ListenerWords {
         }
     }
 
-    /// What a listener of any shard is in the directory.
+    /// The id that a listener of any shard has in the directory.
     fn of(&self, shard: u8, id: stack::ListenerId) -> Option<ListenerId> {
         if shard == 0 {
             return self.get(id);
@@ -130,7 +130,7 @@ impl ListenerWords {
 pub(crate) struct ListenerBell {
     pub(crate) words: ListenerWords,
     pub(crate) waiters: Waiters,
-    /// To the accepting side of the bank that the node has with itself.
+    /// The signals to the accepting side of the bank that the node has with itself.
     pub(crate) signals: Signals,
 }
 

@@ -66,7 +66,7 @@ pub(crate) use self::recording::Tape;
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS, may_come};
 pub use self::waiting::{Bed, DirectWait, RungBy, WaitError, WaitTarget, end_own_sleep};
 
-/// What processes share outside of the lease.
+/// The words that processes share outside of the lease, and the tape of captures.
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     pub(crate) table: BankTable,
@@ -84,7 +84,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Of a node whose stack has these settings.
+    /// Bytes that a node needs for direct connections, whose stack has these settings.
     pub(crate) fn bytes_needed(stack: &Config) -> usize {
         let words = BankTable::bytes_needed()
             + Counts::bytes_needed()
@@ -107,7 +107,7 @@ impl Pieces {
     }
 }
 
-/// What gets the descriptors of a bank from the engine.
+/// Gets the descriptors of a bank from the engine.
 type Ask = dyn Fn(&Entry) -> Option<Vec<OwnedFd>> + Send + Sync;
 
 /// An epoch of the table, and the banks then in which peers open connections.
@@ -121,13 +121,13 @@ pub struct Direct {
     counts: Counts,
     ports: Ports,
     listeners: ListenerWords,
-    /// Of each shard.
+    /// The lengths of accept queues, of each shard.
     accept_lengths: Vec<AcceptLengths>,
     /// Ends that this process has closed.
     closing: Closing,
     /// The banks in which peers open connections, as of an epoch of the table.
     accepting: Mutex<Option<Accepting>>,
-    /// In which bank the next connection is looked for first.
+    /// The bank in which the next connection is looked for first.
     turn: AtomicUsize,
     /// Wakes the engine's thread that makes banks.
     engine: Arc<Doorbell>,
@@ -161,8 +161,8 @@ impl Direct {
         }
     }
 
-    /// The banks in which connections to an address are opened, mapped. Empty: such connections
-    /// are made over TCP.
+    /// The banks in which connections to an address are opened, mapped. If there are none, such
+    /// connections are made over TCP.
     pub fn towards(&self, address: IpAddr) -> Vec<Arc<Bank>> {
         self.map(self.banks.towards(address))
     }
@@ -183,7 +183,8 @@ impl Direct {
         banks
     }
 
-    /// The bank of an end, mapped. `None`: its peer is long gone, or this process cannot map it.
+    /// The bank of an end, mapped. Returns `None` if its peer is long gone, or this process cannot
+    /// map it.
     pub fn bank_of(&self, end: DirectEnd) -> Option<Arc<Bank>> {
         let entry = self.banks.entry(end.slot)?;
         self.map(vec![entry]).pop()
@@ -213,7 +214,7 @@ impl Direct {
         self.banks.own().waiters.directory()
     }
 
-    /// What this node's threads are doing.
+    /// The journal of the steps of this node's threads.
     #[inline]
     pub fn journal(&self) -> &Journal {
         self.banks.own().waiters.journal()
@@ -231,9 +232,9 @@ impl Direct {
         &self.banks.own().waiters
     }
 
-    /// How many connections over TCP wait at a listener that takes direct ones, too. Takes no lease:
-    /// there may be more or fewer when it returns. Those of other shards than the first one count
-    /// once [`Direct::listener`] was told of them.
+    /// How many connections over TCP wait at a listener that takes direct ones, too. Takes no
+    /// lease: there may be more or fewer when it returns. Connections of other shards than the
+    /// first one count once [`Direct::listener`] was told of those.
     #[inline]
     pub fn tcp_waiting(&self, listener: ListenerId) -> u32 {
         let lengths = (0..).zip(&self.accept_lengths).filter_map(|(shard, lengths)| {
@@ -244,15 +245,16 @@ impl Direct {
     }
 
     /// The descriptor that becomes readable when a process of this node rings a waiter of it that
-    /// sleeps on descriptors. It stays readable: see [`Ear`]. `None`: this process has no
+    /// sleeps on descriptors. It stays readable: see [`Ear`]. Returns `None` if this process has no
     /// descriptors left, or the engine does not answer.
     pub fn local_bell(&self, waiter: WaiterNumber) -> Option<BorrowedFd<'_>> {
         self.banks.own().bells.bell_of(waiter)
     }
 
-    /// What a listener of the node is for peers, given what it is in each shard, the first shard
-    /// first. Takes no lease. `None`: it takes connections over TCP only, at present. It may be
-    /// another one later, since a listener is published anew after it was kept out, or mended.
+    /// The id by which peers know a listener of the node, given its id in each shard, the first
+    /// shard first. Takes no lease. Returns `None` if it takes connections over TCP only, at
+    /// present. It may be another one later, since a listener is published anew after it was kept
+    /// out, or mended.
     #[inline]
     pub fn listener(&self, ids: &[toehold_stack::ListenerId]) -> Option<ListenerId> {
         let listener = self.listeners.get(*ids.first()?)?;

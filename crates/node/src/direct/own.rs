@@ -1,4 +1,4 @@
-//! What the calling thread has in a node's direct connections: its line of the journal, and the
+//! The calling thread's part of a node's direct connections: its line of the journal, and the
 //! waiter on which it sleeps.
 //!
 //! A thread gets both when it first needs them, and gives them back when it ends. A forked child
@@ -20,10 +20,10 @@ use super::Direct;
 pub(super) struct Part {
     /// Tells it from other parts that the process has, or had.
     id: u64,
-    /// The process, whose numbers these are.
+    /// The process that has these numbers.
     process: u32,
     waiters: Waiters,
-    /// What threads have that have not ended yet.
+    /// The numbers of threads that have not ended yet.
     claimed: Mutex<Vec<Claimed>>,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Part {
     }
 }
 
-/// What a thread has in one node. It keeps none of the node's descriptors, since the end of a thread
+/// A thread's part of one node. It keeps none of the node's descriptors, since the end of a thread
 /// is no place to close them.
 struct ThreadSlot {
     part: Weak<Part>,
@@ -93,8 +93,9 @@ thread_local! {
     static SLOTS: RefCell<Vec<ThreadSlot>> = const { RefCell::new(Vec::new()) };
 }
 
-/// By thread, the slots of threads that make calls after the end of their thread-local values.
-/// Handlers of `exit` do, which write what the program has buffered. They stay until the thread is gone.
+/// The slots of threads that make calls after the end of their thread-local values, by thread.
+/// Handlers of `exit` do, which write what the program has buffered. They stay until the thread is
+/// gone.
 static LATE: Mutex<BTreeMap<u32, Vec<ThreadSlot>>> = Mutex::new(BTreeMap::new());
 
 fn this_process() -> u32 {
@@ -102,8 +103,8 @@ fn this_process() -> u32 {
 }
 
 impl Direct {
-    /// The calling thread's number in the node. `None`: the node has no number left, or a signal
-    /// handler has interrupted the thread while it asked for one.
+    /// The calling thread's number in the node. Returns `None` if the node has no number left, or a
+    /// signal handler has interrupted the thread while it asked for one.
     #[inline]
     pub fn thread(&self) -> Option<ThreadNumber> {
         let (part, number) = LATEST.get();
@@ -120,7 +121,8 @@ impl Direct {
         Some(thread)
     }
 
-    /// The waiter of the calling thread for calls on one source. `None`: the node has none left.
+    /// The waiter of the calling thread for calls on one source. Returns `None` if the node has
+    /// none left.
     pub(super) fn waiter(&self) -> Option<WaiterNumber> {
         self.with_slot(|slot| {
             if slot.claimed.waiter.is_none() {

@@ -14,15 +14,15 @@ use toehold_stack::TcpConfig;
 /// Processes of a node, at most.
 const PROCESSES: usize = 1 << 13;
 
-/// Each process begins its search so many ports after the one before.
+/// Ports between the beginnings of two processes' searches.
 const APART: usize = 64;
 
-/// Which process has which port: in the region of a node's first shard, outside of the lease.
+/// The ports of each process: in the region of a node's first shard, outside of the lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Ports {
     first: u16,
     owners: Words<AtomicU32>,
-    /// By process, where its next search begins: a hint.
+    /// Where the next search of each process begins: a hint.
     next: Words<AtomicU32>,
 }
 
@@ -31,7 +31,7 @@ impl Ports {
         Words::bytes_needed(ports(stack).len()) + Words::bytes_needed(PROCESSES)
     }
 
-    /// Those of a node whose stack has these settings.
+    /// The ports of a node whose stack has these settings.
     pub(crate) fn create(carver: &mut Carver, stack: &TcpConfig) -> Result<Ports, OutOfMemory> {
         let ports = ports(stack);
         Ok(Ports {
@@ -45,7 +45,7 @@ impl Ports {
         self.owners.get(usize::from(port.checked_sub(self.first)?))
     }
 
-    /// Takes a free port for a process, never 0. `None`: none is left.
+    /// Takes a free port for a process, never 0. Returns `None` if none is left.
     pub(crate) fn take(&self, process: u16) -> Option<u16> {
         let count = self.owners.len();
         let home = usize::from(process).wrapping_mul(APART).checked_rem(count)?;

@@ -25,7 +25,7 @@ const SHARES_PORT: u64 = 2;
 /// The listener, or another one of its port, takes no direct connections.
 const KEPT_OUT: u32 = 4;
 
-/// Nothing has waited for the listener yet.
+/// No thread has waited for the listener yet.
 const PARKED: u32 = 8;
 
 /// Reasons why peers do not find a listener.
@@ -41,14 +41,14 @@ const FREE: u32 = 0;
 const PUBLISHED: u32 = 1;
 const WITHDRAWN: u32 = 2;
 
-/// What a number of the directory is of.
+/// The listener of a number of the directory.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Record {
     /// The word of the listener.
     source: u64,
     generation: u64,
-    /// Changed last.
+    /// The state, which is changed last.
     state: u32,
     port: u32,
     backlog: u32,
@@ -74,8 +74,9 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Records {
     records: Table<Record>,
-    /// By port: how many listeners there are that take no direct connections. As long as there is
-    /// one, no other listener of the port takes any, lest they get what is for that one.
+    /// For each port, the number of listeners that take no direct connections. As long as there is
+    /// one, no other listener of the port takes any: it could get a connection that is meant for
+    /// that one.
     kept_out: Table<u16>,
 }
 
@@ -92,7 +93,7 @@ impl Records {
     }
 }
 
-/// The directory, and what its entries are of. For the holder of the first shard's lease.
+/// The directory, and the listeners of its entries. For the holder of the first shard's lease.
 #[derive(Debug)]
 pub(crate) struct Published {
     records: Records,
@@ -109,7 +110,7 @@ impl Published {
         }
     }
 
-    /// Lets calls without the lease see what a listener is for peers.
+    /// Publishes a listener's id for peers to calls without the lease.
     fn note(&self, source: Event, listener: Option<ListenerId>) {
         if let Event::Listener(id) = source {
             self.words.set(id, listener);
@@ -177,8 +178,8 @@ impl Published {
         }
     }
 
-    /// A listener takes no more direct connections, and none of its port does before it is closed.
-    /// What waits in the queues of these listeners can still be accepted.
+    /// Keeps direct connections from a listener, and from all of its port until it is closed. What
+    /// waits in the queues of these listeners can still be accepted.
     pub(crate) fn keep_out(&mut self, source: Event, port: u16) {
         let has_number = self.number_of(source).is_some();
         let records = self.records.records.iter().enumerate();
@@ -202,7 +203,7 @@ impl Published {
         }
     }
 
-    /// Something waits for a listener.
+    /// Notes that a call or poll waits for a listener.
     pub(crate) fn attend(&mut self, source: Event) {
         if let Some(number) = self.number_of(source) {
             self.set_flag(number, PARKED, false);
@@ -235,7 +236,8 @@ impl Published {
         }
     }
 
-    /// A listener of this port is closed. Returns whether the engine has queues to empty.
+    /// Notes that a listener of this port is closed. Returns whether the engine has queues to
+    /// empty.
     pub(crate) fn close(&mut self, source: Event, port: u16) -> bool {
         let number = self.number_of(source);
         let record = number.and_then(|number| self.record(number));
@@ -261,14 +263,14 @@ impl Published {
         self.directory.withdraw(ListenerId { number, generation });
     }
 
-    /// The listener that a source is for peers.
+    /// The id by which peers know the listener that a source is.
     pub(crate) fn listener_of(&mut self, source: Event) -> Option<ListenerId> {
         let number = self.number_of(source)?;
         let &mut Record { generation, .. } = self.record(number)?;
         Some(ListenerId { number, generation })
     }
 
-    /// As [`listener_of`](Published::listener_of), by the word that calls without the lease read.
+    /// The id by which peers know a listener, by the word that calls without the lease read.
     pub(crate) fn known(&self, id: toehold_stack::ListenerId) -> Option<ListenerId> {
         self.words.get(id)
     }
@@ -299,7 +301,7 @@ impl Published {
         heirs.collect()
     }
 
-    /// The queues of a closed listener are empty: others may have its number.
+    /// Frees the number of a closed listener whose queues are empty. Another one may have it then.
     pub(crate) fn free(&mut self, number: u16) {
         if let Some(record) = self.record(number).filter(|record| record.state == WITHDRAWN) {
             record.state = FREE;

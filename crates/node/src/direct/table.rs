@@ -1,8 +1,8 @@
-//! The table of a node's banks: which there are, and to which addresses they lead.
+//! The table of a node's banks, and the addresses to which they lead.
 //!
 //! It lies in the node's region, outside of any lease. The engine writes it, every process reads
-//! it. A *slot* is a bank and the side that this node has in it, so that of the bank that a node
-//! has with itself each side has a slot.
+//! it. A *slot* is a bank and the side that this node has in it. The bank that a node has with
+//! itself has a slot for each side.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;
@@ -25,7 +25,7 @@ const WORDS: usize = 8;
 const TRIES: usize = 8;
 
 mod at {
-    /// Generation of the slot in the low half, flags above. Changed last.
+    /// Generation of the slot in the low half, flags above. It is changed last.
     pub(super) const STATE: usize = 0;
     pub(super) const IPV4: usize = 1;
     pub(super) const IPV6: usize = 2;
@@ -41,15 +41,15 @@ const GONE: u64 = 1 << 35;
 /// The addresses of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
-    /// From the fabric, if it has one.
+    /// The address from the fabric, if it has one.
     pub(crate) ipv4: Option<Ipv4Addr>,
     pub(crate) ipv6: Option<Ipv6Addr>,
-    /// Its link-local address follows from this.
+    /// The node's hardware address, from which its link-local address follows.
     pub(crate) mac: [u8; 6],
 }
 
 impl Addresses {
-    /// All of them.
+    /// All addresses of the node.
     pub(crate) fn all(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let given = [self.ipv4.map(IpAddr::V4), self.ipv6.map(IpAddr::V6)];
         let follows = IpAddr::V6(link_local(self.mac));

@@ -373,7 +373,7 @@ fn connection_to_no_listener_or_to_a_full_one_is_tcps() {
             "{name}"
         );
     }
-    // A port that the program has chosen is the stack's affair.
+    // The stack decides whether a port is free that the program has chosen.
     let bound = SocketAddr::new(address(&pair.engines[0]), 5555);
     assert!(ours.connect(own, pair.at(), Some(bound), WINDOW).is_err());
 }

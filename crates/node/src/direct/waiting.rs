@@ -25,14 +25,13 @@ use crate::{clock, interrupts};
 /// How long a thread sleeps before it looks whether the node's engine is there.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// What a thread waits for.
+/// The target of a thread's wait.
 pub trait WaitTarget {
     /// Returns whether there may be something. Called again and again: it changes nothing, and
     /// takes no lock.
     fn is_ready(&self) -> bool;
 
-    /// Has the waiter told of what comes from now on. Returns whether there is something
-    /// already.
+    /// Has the waiter woken by changes from now on. Returns whether there is something already.
     ///
     /// # Errors
     ///
@@ -43,7 +42,7 @@ pub trait WaitTarget {
 /// How a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DirectWait {
-    /// There may be something.
+    /// There may be something to take.
     Ready,
     /// The time is over.
     TimedOut,
@@ -53,31 +52,31 @@ pub enum DirectWait {
     Beside,
 }
 
-/// What a thread sleeps on.
+/// The memory and descriptors on which a thread sleeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Bed<'a> {
     /// The banks whose other sides may tell the waiter.
     pub banks: &'a [Arc<Bank>],
     /// The waiter that is told. `None` stands for that of the calling thread.
     pub waiter: Option<WaiterNumber>,
-    /// What rings the waiter.
+    /// The sides that ring the waiter.
     pub rings: RungBy,
     /// Descriptors of the kernel that end the sleep as well.
     pub beside: &'a [Beside<'a>],
-    /// What the waiter hears with while it sleeps on descriptors.
+    /// The ear of the waiter while it sleeps on descriptors.
     pub ear: Option<&'a Ear>,
 }
 
-/// What rings a waiter.
+/// The sides that ring a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RungBy {
     /// Changes of one end: all rings come through the signals of its one bank.
     Bank,
-    /// Whatever is there.
+    /// Any side: the node itself, and the peers of all banks.
     Any,
 }
 
-/// Why a thread cannot wait.
+/// The reason why a thread cannot wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The node is gone.
@@ -157,7 +156,8 @@ impl Shards {
 }
 
 impl Shards {
-    /// Sleeps on the descriptors beside, and on the ear. If not all banks are heard, not for long.
+    /// Sleeps on the descriptors beside, and on the ear. Sleeps only briefly if the ear lacks the
+    /// bell of a bank.
     fn sleep_on_descriptors(&self, bed: &Bed<'_>, longest: Duration) -> Result<Woken, Gone> {
         let engine = self.get(0).engine();
         let Some(ear) = bed.ear else {
@@ -182,7 +182,7 @@ impl Shards {
     }
 }
 
-/// Sleeps on futex words. `None`: a signal has come before.
+/// Sleeps on futex words. Returns `None` if a signal has come before.
 fn sleep_on_word(sleep: &Sleep<'_>, rings: RungBy, until: Instant) -> Option<Woken> {
     let _interruptible = sleep.interruptible();
     if interrupts::is_pending() {

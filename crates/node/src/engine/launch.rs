@@ -34,7 +34,7 @@ const OWN_NETWORK: &str = "--own-network";
 /// The argument of an engine process that says which keeper the standard input is the node's end of.
 const KEPT: &str = "--kept";
 
-/// Bytes of what it says, at most.
+/// Most bytes of the engine process's report.
 const MAX_REPORT: usize = 64 << 10;
 
 /// An engine process to be started.
@@ -57,11 +57,11 @@ pub struct Launch {
     pub lifetime: Lifetime,
     /// Whether the engine process makes itself a network namespace, and the node's device in it.
     pub own_network: bool,
-    /// Where to its messages go, of which there are none unless something is wrong.
+    /// The file for its messages, of which there are none unless something is wrong.
     pub log: Option<PathBuf>,
 }
 
-/// Why there is no engine process.
+/// The reason why there is no engine process.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The system refused.
@@ -72,31 +72,31 @@ pub enum LaunchError {
     Log {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A living node has the name.
     #[error("{0}")]
     NameInUse(String),
-    /// It said why it did not.
+    /// The process said why the node did not start.
     #[error("{0}")]
     Failed(String),
-    /// It ended without a word.
+    /// The process ended without a word.
     #[error(
         "the engine process of {node} ended while it started ({status}); give --log FILE to see what it says"
     )]
     Ended {
         /// The node.
         node: String,
-        /// How.
+        /// The process's exit status.
         status: std::process::ExitStatus,
     },
-    /// It takes too long.
+    /// The node takes too long to start.
     #[error("the engine process of {0} did not start within 30 s; it has been stopped")]
     TimedOut(String),
 }
 
-/// The one thing an engine process says.
+/// The one message of an engine process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
@@ -106,21 +106,22 @@ pub(super) enum Report {
 }
 
 impl Launch {
-    /// Starts it, and waits until the node runs or has failed to.
+    /// Starts the engine process, and waits until the node runs or has failed to.
     ///
     /// # Errors
     ///
-    /// What the engine process said, if it failed.
+    /// The engine process's message, if it failed.
     pub fn start(&self) -> Result<NodeRecord, LaunchError> {
         self.start_by(self.command(None)?)
     }
 
-    /// Starts it as [`Launch::start`] does, with this process as the node's first user: what it
-    /// returns keeps the node, as [`Connection::keep_for_life`] does, and nothing needs to be asked.
+    /// Starts the engine process as [`Launch::start`] does, with this process as the node's first
+    /// user. The returned descriptor keeps the node, as [`Connection::keep_for_life`] does, and
+    /// nothing needs to be asked.
     ///
     /// # Errors
     ///
-    /// As [`Launch::start`].
+    /// The engine process's message, if it failed.
     ///
     /// [`Connection::keep_for_life`]: crate::control::Connection::keep_for_life
     pub(crate) fn start_kept(&self) -> Result<(NodeRecord, OwnedFd), LaunchError> {
@@ -170,7 +171,7 @@ impl Launch {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         command.arg("--fabric").arg(&self.fabric);
-        // What the environment says has been heard, and perhaps overruled.
+        // The environment's values have been read, and perhaps overruled.
         for setting in TABLE {
             command.env_remove(setting.variable);
         }

@@ -1,10 +1,9 @@
-//! The engine process: it has the node's place in its fabric, its memory and its
-//! descriptors, and serves whoever attaches.
+//! The engine process: it has the node's place in its fabric, its memory and its descriptors, and
+//! serves processes that attach.
 //!
-//! [`Launch`] starts one, [`main`] is one, and an [`Engine`] is what either has
-//! at its heart: a [`Host`] that is served at a [`Place`] by a control thread.
-//! Nothing outlives the process but the node's files, which the next command
-//! that comes by removes.
+//! [`Launch`] starts one, [`main`] is one. An [`Engine`] is the part that they have in common: a
+//! [`Host`] that is served at a [`Place`] by a control thread. Nothing outlives the process but the
+//! node's files, which the next command removes.
 
 mod host;
 mod launch;
@@ -30,10 +29,10 @@ pub use self::host::StackHost;
 pub use self::launch::{Launch, LaunchError};
 pub use self::process::{main, main_as};
 
-/// What a host may fail with.
+/// An error of a host.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an engine is told.
+/// The facts that an engine is given: its fabric, name and settings.
 #[derive(Debug)]
 pub struct Seat {
     /// The fabric.
@@ -49,16 +48,16 @@ pub struct Seat {
     pub lifetime: Lifetime,
 }
 
-/// Why an engine could not start.
+/// The reason why an engine could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// There is no place for the node in the fabric.
+    /// The fabric has no place for the node.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// Somebody beyond the fabric has an address.
+    /// A host beyond the fabric has an address.
     #[error(transparent)]
     Taken(#[from] AddressTaken),
     /// The node itself could not be made.
@@ -75,8 +74,8 @@ pub struct Engine {
     stopper: UnixStream,
     control: Option<JoinHandle<Server>>,
     place: Place,
-    /// After its end. Its clients see that last of all, when the node's name is
-    /// free again: so it is the last field.
+    /// The server after its end. Its clients see that last of all, when the node's name is free
+    /// again: so it is the last field.
     ended: Option<Server>,
 }
 
@@ -93,11 +92,12 @@ impl Engine {
         Self::start_as(Role::Node, seat, host)
     }
 
-    /// The same for a member of the fabric that may be no node.
+    /// Takes the place in the fabric of a member that may be no node, makes its host, and serves
+    /// it.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// If a setting is out of range, the place is taken, or the host cannot be made.
     pub fn start_as(
         role: Role,
         seat: Seat,
@@ -150,7 +150,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What everybody knows about the node.
+    /// The facts that the node tells every process about itself.
     pub fn record(&self) -> &NodeRecord {
         self.place.record()
     }
@@ -167,7 +167,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until somebody asks for the node's end, and ends it.
+    /// Waits until a client asks for the node's end, and ends it.
     pub fn run(mut self) {
         self.join();
     }

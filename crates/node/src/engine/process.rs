@@ -1,4 +1,4 @@
-//! The engine process itself, from its first word to its last.
+//! The engine process itself, from its beginning to its end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,9 +14,8 @@ use crate::control::{Host, KeeperEnd};
 use crate::fabric::{Place, Role, TakeError};
 use crate::settings::NodeSettings;
 
-/// What an engine process does, after [`super::Launch::start`] has made it: starts
-/// the node, reports on its standard output, and serves until it is asked to end
-/// or gets SIGTERM or SIGINT.
+/// Runs an engine process, which [`super::Launch::start`] has made. It starts the node, reports on
+/// its standard output, and serves until it is asked to end or gets SIGTERM or SIGINT.
 ///
 /// `seat` is made late so that its errors, too, are reported. `kept`: the process that has
 /// started this one keeps the node, see `Launch::start_kept`.
@@ -28,7 +27,8 @@ pub fn main(
     main_with(Role::Node, kept, seat, host)
 }
 
-/// The same for a member of the fabric that may be no node.
+/// Runs the engine process of a member, which may be no node. It starts the member, reports on its
+/// standard output, and serves until it is asked to end or gets SIGTERM or SIGINT.
 pub fn main_as(
     role: Role,
     seat: impl FnOnce() -> Result<Seat, HostError>,
@@ -43,8 +43,8 @@ fn main_with(
     seat: impl FnOnce() -> Result<Seat, HostError>,
     host: impl FnOnce(&Place, &NodeSettings) -> Result<Arc<dyn Host>, HostError>,
 ) -> ExitCode {
-    // Neither the terminal's signals nor its end concern the node. It fails if
-    // somebody has seen to that already.
+    // Neither the terminal's signals nor its end concern the node. It fails if the program that
+    // started this one has seen to that already.
     let _ = setsid();
     raise_descriptor_limit();
     match start(role, kept, seat, host) {
@@ -102,8 +102,8 @@ fn report(report: &Report) {
     let _ = pipe.flush();
 }
 
-/// Every process and every peer of a node takes descriptors here; what the
-/// system allows at most is what it is for.
+/// Raises the limit of descriptors to the most that the system allows. Every process and every peer
+/// of a node takes descriptors here.
 fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,5 +1,5 @@
-//! Who may do what with a node: its own user and root everything, others what its settings and its fabric's
-//! directory give them.
+//! Rights of users over a node: its own user and root may do everything, others what its settings
+//! and its fabric's directory give them.
 
 use std::fmt::{self, Display};
 use std::os::fd::BorrowedFd;
@@ -14,10 +14,10 @@ use crate::settings::NodeSettings;
 /// Users or groups of one setting, at most.
 const MAX_IDS: usize = 64;
 
-/// Something that a client may ask of a node.
+/// A kind of request that a client may make to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
-    /// To be told how the node is.
+    /// To read the node's status.
     Read,
     /// To be a process of the node.
     Attach,
@@ -25,26 +25,26 @@ pub enum Right {
     Operate,
 }
 
-/// What one client may ask.
+/// The rights of one client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// See [`Right::Read`].
+    /// The right [`Right::Read`].
     pub read: bool,
-    /// See [`Right::Attach`].
+    /// The right [`Right::Attach`].
     pub attach: bool,
-    /// See [`Right::Operate`].
+    /// The right [`Right::Operate`].
     pub operate: bool,
 }
 
 impl Rights {
-    /// Everything.
+    /// All rights.
     pub const ALL: Rights = Rights {
         read: true,
         attach: true,
         operate: true,
     };
 
-    /// What a process has that came in by another one's descriptor.
+    /// The rights of a process that came in by another one's descriptor.
     pub const BY_DOOR: Rights = Rights {
         read: true,
         attach: true,
@@ -61,7 +61,7 @@ impl Rights {
     }
 }
 
-/// Whom a node lets in.
+/// The users that a node lets in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// Users whose programs may attach.
@@ -75,7 +75,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What the settings of a node say, and its fabric's directory.
+    /// The access that the settings of a node and its fabric's directory give.
     pub fn of(settings: &NodeSettings, directory: SocketAccess) -> Access {
         Access {
             users: settings.allow_user.clone(),
@@ -85,13 +85,13 @@ impl Access {
         }
     }
 
-    /// Whether users beside the node's own may connect to its control socket whom the fabric's directory
-    /// does not let in.
+    /// Whether users may connect to its control socket that are not the node's own and that the
+    /// fabric's directory does not let in.
     pub(super) fn lets_others_in(&self) -> bool {
         !self.users.0.is_empty() || !self.groups.0.is_empty() || self.admins.is_some()
     }
 
-    /// What the process at the other end of a connection may ask.
+    /// The rights of the process at the other end of a connection.
     pub fn rights_of(&self, socket: BorrowedFd<'_>) -> Rights {
         let Ok(client) = PeerCredentials::of(socket) else {
             return Rights::default();
@@ -102,9 +102,9 @@ impl Access {
         }
     }
 
-    /// What a client that is not of the node's own user may ask.
+    /// The rights of a client that is not of the node's own user.
     fn rights(&self, client: &PeerCredentials) -> Rights {
-        // Users whom the user namespace does not know have one number together.
+        // Users that the user namespace does not know have one number together.
         let is_named = credentials::is_named(client.uid);
         if is_named && client.uid == 0 {
             return Rights::ALL;

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets: what a fabric's files are read as.
+//! Entries for the fuzz targets: reading a fabric's files.
 
 use super::network::{Holder, Networks};
 use super::record::NodeRecord;

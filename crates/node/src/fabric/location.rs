@@ -1,5 +1,5 @@
-//! Where the fabrics are: a directory of this user's that nobody else can
-//! change, with a directory for each fabric.
+//! The place of the fabrics: a directory of this user's that no other user can change, with a
+//! directory for each fabric.
 
 use std::fs;
 use std::io;
@@ -23,9 +23,9 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 /// root `/run/toehold`, for others `$XDG_RUNTIME_DIR/toehold` or else
 /// `/tmp/toehold-UID`.
 ///
-/// Root's does not follow its session's: a service and a login shell of root
-/// are to find the same fabrics. Whoever is root in a user namespace alone
-/// (`unshare --map-root-user`) has those that it has outside of it.
+/// Root's does not follow its session's: a service and a login shell of root are to find the same
+/// fabrics. A user that is root in a user namespace alone (`unshare --map-root-user`) has the
+/// fabrics that it has outside of it.
 pub fn root() -> PathBuf {
     let user = geteuid().as_raw();
     if let Some(root) = variable(VARIABLE) {
@@ -44,7 +44,8 @@ pub fn root() -> PathBuf {
     }
 }
 
-/// Who a user of this user namespace is outside of it, by its map (`user_namespaces(7)`).
+/// The number that a user of this user namespace has outside of it, by its map
+/// (`user_namespaces(7)`).
 fn outside(user: u32, map: &str) -> u32 {
     map.lines()
         .find_map(|line| {
@@ -78,7 +79,7 @@ pub(super) fn open(name: &str, make: bool) -> Result<Fabric, FabricError> {
     }
 }
 
-/// Who may use it is its owner's affair.
+/// The fabric's owner decides which users may use it.
 fn open_directory(name: &str, make: bool) -> Result<Fabric, FabricError> {
     let path = std::path::absolute(name).unwrap_or_else(|_| name.into());
     if make {
@@ -117,8 +118,8 @@ pub(super) fn open_again(fabric: &Fabric) -> Result<Fabric, FabricError> {
     open_named(root, &fabric.name, true)
 }
 
-/// Opens a directory that this user owns and nobody else can change, so that
-/// what is in it is this user's work. What `/tmp` holds may be anybody's.
+/// Opens a directory that this user owns and no other user can change, so that what is in it is
+/// this user's work. What `/tmp` holds may be any user's.
 fn open_own(at: BorrowedFd<'_>, name: &Path, path: &Path, make: bool) -> Result<OwnedFd, FabricError> {
     let unsafe_because = |why| {
         let path = path.to_owned();
@@ -134,7 +135,7 @@ fn open_own(at: BorrowedFd<'_>, name: &Path, path: &Path, make: bool) -> Result<
         match rustix::fs::openat(at, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(handle) => break handle,
             Err(Errno::LOOP | Errno::NOTDIR) => return unsafe_because("it is no directory"),
-            // Somebody has removed it in between, since it was empty.
+            // Another process has removed it in between, since it was empty.
             Err(Errno::NOENT) if make => {}
             Err(errno) => return Err(failed(path, errno.into())),
         }
@@ -161,7 +162,7 @@ pub(super) fn all() -> Vec<Fabric> {
     fabrics
 }
 
-/// What to do about a directory that cannot be made, opened or written.
+/// Advice about a directory that cannot be made, opened or written.
 pub(super) fn advice(source: &io::Error, path: &Path) -> String {
     let elsewhere =
         format!("set {VARIABLE} to a directory that this user can write to, or name one by --fabric");

@@ -1,15 +1,15 @@
 //! Fabrics: directories in which nodes find one another.
 //!
-//! A node has three files in its fabric's directory, and removes them when it
-//! leaves: `NAME.sock`, where peers shake hands ([`toehold_link::mq`]), `NAME.ctl`,
-//! where its own processes and people's commands reach it ([`crate::control`]),
-//! and `NAME.json`, its [`NodeRecord`]; one with a TAP device has `NAME.tap`, which
-//! says what of it the kernel keeps. Of a node that was killed, they stay until
-//! somebody [sweeps](Fabric::sweep): a control socket that refuses is a dead node's.
+//! A node has three files in its fabric's directory, and removes them when it leaves. At
+//! `NAME.sock` peers shake hands ([`toehold_link::mq`]). At `NAME.ctl` its own processes and
+//! people's commands reach it ([`crate::control`]). `NAME.json` is its [`NodeRecord`]. A node with
+//! a TAP device also has `NAME.tap`, which says what of it the kernel keeps. The files of a node
+//! that was killed stay until a process [sweeps](Fabric::sweep) them: a control socket that refuses
+//! is a dead node's.
 //!
-//! Who may join a fabric is said by its directory's owner, group and mode, and by nothing else: those
-//! who may write to it. The sockets in it get their group and mode from it, whatever the umask.
-//! What others have written into it is read with bounds, and passed over if it is nonsense.
+//! The owner, group and mode of a fabric's directory alone say which users may join: those that may
+//! write to it. The sockets in it get their group and mode from it, whatever the umask. What others
+//! have written into it is read with bounds, and passed over if it is nonsense.
 
 mod access;
 #[cfg(fuzzing)]
@@ -50,7 +50,7 @@ pub use self::place::{Place, TakeError};
 pub use self::record::{Beyond, Identity, NodeRecord, Role};
 pub use self::stowed::Stowed;
 
-/// The fabric that is meant where none is named.
+/// The fabric where none is named.
 pub const DEFAULT: &str = "default";
 
 /// The variable of the environment that names the fabric.
@@ -74,15 +74,15 @@ const LINK: &str = "sock";
 pub struct Fabric {
     name: String,
     path: PathBuf,
-    /// Everything goes through it: the path may lead elsewhere later, and may be
+    /// The directory. Everything goes through it: the path may lead elsewhere later, and may be
     /// longer than a socket's address can be.
     handle: OwnedFd,
 }
 
-/// Why a fabric cannot be used.
+/// The reason why a fabric cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The name is none.
+    /// The text is no name of a fabric.
     #[error(
         "{0:?} is no name of a fabric: take 1 to 63 letters, digits, '-', '_' or '.', or a directory with a '/' in it"
     )]
@@ -90,7 +90,7 @@ pub enum FabricError {
     /// There is no such fabric.
     #[error("there is no fabric {0}; `toehold up` makes one when it starts its first node")]
     Missing(String),
-    /// Somebody else could change what is in the directory.
+    /// Another user could change what is in the directory.
     #[error(
         "{path} is not this user's alone: {why}; remove it, name another directory in {}, or, of a fabric that \
          users share, give its directory itself (--fabric {path}/)",
@@ -99,7 +99,7 @@ pub enum FabricError {
     Unsafe {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the directory.
         why: &'static str,
     },
     /// The directory cannot be made, opened or written.
@@ -110,15 +110,15 @@ pub enum FabricError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody holds the directory's lock for too long.
+    /// A process holds the directory's lock for too long.
     #[error("{0} stays locked by another process")]
     Locked(PathBuf),
 }
 
-/// Why a name leads to no node.
+/// The reason why a name leads to no node.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     /// The text is no name of a node.
@@ -140,7 +140,7 @@ pub(crate) struct Lock {
 }
 
 impl FabricError {
-    /// Why a process that cannot use the fabric is not on a node of it.
+    /// The reason why a process that cannot use the fabric is not on a node of it.
     pub fn reason(&self) -> Reason {
         match self {
             FabricError::Name(_) => Reason::NoNode,
@@ -168,7 +168,8 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// As [`Fabric::open`], and if there is none.
+    /// If there is none, it cannot be opened, or others could change a fabric that is given by
+    /// name.
     pub fn existing(name: &str) -> Result<Fabric, FabricError> {
         location::open(name, false)
     }
@@ -178,8 +179,8 @@ impl Fabric {
         location::all()
     }
 
-    /// What knows the addresses that the fabric gave its members: those in a member's record, if the
-    /// record is of the user that the member is of.
+    /// A lookup of the addresses that the fabric gave its members. An address is that of a member's
+    /// record, if the record and the member are of the same user.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl Fabric {
         Ok(Registry::new(move |name, mac, uid| fabric.bound(name, mac, uid)))
     }
 
-    /// What knows the addresses that the fabric in a directory gave its members, if it is there.
+    /// A lookup of the addresses that the fabric in a directory gave its members, if it is there.
     pub(crate) fn registry_in(directory: &Path) -> Option<Registry> {
         let fabric = Fabric::existing(&format!("{}/", directory.display())).ok()?;
         fabric.registry().ok()
@@ -217,12 +218,12 @@ impl Fabric {
         })
     }
 
-    /// The name it was opened by.
+    /// The name by which the fabric was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its directory.
+    /// The directory of the fabric.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -233,7 +234,7 @@ impl Fabric {
         self.names().iter().filter_map(living).collect()
     }
 
-    /// What the fabric's files say, whether those nodes run or not: nobody is asked.
+    /// The records in the fabric's files, whether those nodes run or not: no node is asked.
     pub(crate) fn records(&self) -> Vec<NodeRecord> {
         self.names().iter().filter_map(|name| self.record(name)).collect()
     }
@@ -246,10 +247,10 @@ impl Fabric {
         network::fnv(boot.into_iter().chain(place)) >> 11
     }
 
-    /// The hardware address that an interface of this name gets which leads past the fabric,
-    /// where others of the same name may be: another one on each machine, and for each fabric
-    /// of a machine, but the same in every life of the interface as long as the machine has
-    /// one identity (`machine-id(5)`), and until it starts anew otherwise.
+    /// The hardware address of an interface of this name that leads past the fabric, where others
+    /// of the same name may be. It is another one on each machine, and for each fabric of a
+    /// machine. It is the same in every life of the interface as long as the machine has one
+    /// identity (`machine-id(5)`), and until it starts anew otherwise.
     pub fn mac_on_this_machine(&self, name: &str) -> Mac {
         let read = |path| fs::read(path).ok().filter(|id| !id.trim_ascii().is_empty());
         let machine = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/random/boot_id"));
@@ -282,8 +283,8 @@ impl Fabric {
         })
     }
 
-    /// The addresses of the node of this name, if it runs and has any: none for a text that
-    /// is no name, too. Takes no lock, waits for nobody, and does not attach.
+    /// The addresses of the node of this name, if it runs and has any; none for a text that is no
+    /// name. Takes no lock, waits for no node, and does not attach.
     ///
     /// ```
     /// use toehold_node::fabric::Fabric;
@@ -308,7 +309,7 @@ impl Fabric {
         searches != Err(Errno::ACCESS)
     }
 
-    /// Removes what killed nodes have left behind.
+    /// Removes the files that killed nodes have left behind.
     ///
     /// # Errors
     ///
@@ -319,8 +320,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Removes the directory of a fabric that has a name, if nothing is in it any more.
-    /// Whoever is about to make something in it makes it anew.
+    /// Removes the directory of a fabric that has a name, if nothing is in it any more. A process
+    /// that is about to make something in it makes it anew.
     ///
     /// # Errors
     ///
@@ -360,8 +361,9 @@ impl Fabric {
         }
     }
 
-    /// Under the lock nobody is between making a socket and listening at it, so
-    /// one that refuses is dead. What belongs to others stays if it cannot be removed.
+    /// Sweeps with the lock held. Under the lock no process is between making a socket and
+    /// listening at it, so one that refuses is dead. What belongs to others stays if it cannot be
+    /// removed.
     fn sweep_locked(&self) {
         for unfinished in self.unfinished() {
             let _ = rustix::fs::unlinkat(&self.handle, unfinished, AtFlags::empty());
@@ -423,7 +425,7 @@ impl Fabric {
         known && !self.refuses(&file(name, CONTROL))
     }
 
-    /// Whether a socket exists and nobody listens at it.
+    /// Whether a socket exists and no process listens at it.
     fn refuses(&self, socket: &str) -> bool {
         let nobody = matches!(self.dial_file(socket), Err(Errno::CONNREFUSED));
         // Anything else that has the name refuses as well.
@@ -480,8 +482,8 @@ impl Fabric {
         genuine.then_some(record)
     }
 
-    /// Any process that can read the directory can hold its lock: never waits
-    /// for it without end. Links take it as well when they make their sockets.
+    /// Locks the directory. Any process that can read the directory can hold its lock, so this never
+    /// waits for it without end. Links take it as well when they make their sockets.
     pub(crate) fn lock(&self) -> Result<Lock, FabricError> {
         // A handle of its own: a lock belongs to what open() has made.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,13 +1,13 @@
-//! Names that mean something to every program of this host already, and so cannot mean a node: some programs
-//! would reach the node by them, and others what they mean without it.
+//! Names that mean something to every program of this host already, and so cannot mean a node. Some
+//! programs would reach the node by them, and others what they mean without it.
 
 use std::fs::File;
 use std::io::Read;
 
-/// Where the host's own names are.
+/// The file of the host's own names.
 const HOSTS: &str = "/etc/hosts";
 
-/// What the host is called.
+/// The file of the host's name.
 const HOST: &str = "/proc/sys/kernel/hostname";
 
 /// Bytes of the file of names that are read.
@@ -24,7 +24,7 @@ const KNOWN: [&str; 7] = [
     "_localdnsstub",
 ];
 
-/// What a name means without any node.
+/// The meaning of a name without any node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Meaning {
     /// The C library or the resolver knows it.
@@ -41,7 +41,8 @@ pub enum Meaning {
     Hosts,
 }
 
-/// What a name means to every program of this host, whichever nodes there are. The network is not asked.
+/// The meaning of a name to every program of this host, whichever nodes there are. The network is
+/// not asked.
 pub fn meaning_outside(name: &str) -> Option<Meaning> {
     let host = std::fs::read_to_string(HOST).unwrap_or_default();
     let mut hosts = Vec::new();

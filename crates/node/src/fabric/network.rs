@@ -1,4 +1,4 @@
-//! A fabric's networks, and which address in them is whose.
+//! A fabric's networks, and the owners of the addresses in them.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
@@ -13,7 +13,7 @@ use toehold_wire::Mac;
 use super::record::{Beyond, Identity, NodeRecord};
 use crate::settings::NodeSettings;
 
-/// The networks that nodes of a fabric get addresses of.
+/// The networks from which nodes of a fabric get addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
     /// The IPv4 network.
@@ -22,15 +22,15 @@ pub struct Networks {
     pub ipv6: Ipv6Net,
 }
 
-/// Why a node cannot have an address.
+/// The reason why a node cannot have an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssignError {
-    /// Another node has it.
+    /// Another node has the address.
     #[error("node {by} has the address {address} already; choose another, or none to be given one")]
     Taken {
         /// The address, as text.
         address: String,
-        /// The node that has it, and where it is if it is on another host.
+        /// The node that has it, and its host if that is another one.
         by: String,
     },
     /// Every address of the network is some node's.
@@ -38,7 +38,7 @@ pub enum AssignError {
     Exhausted(IpNet),
 }
 
-/// Who has a name and addresses already.
+/// A member that has a name and addresses already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) identity: Identity,
@@ -73,7 +73,7 @@ impl Holder {
     }
 }
 
-/// What a node gets.
+/// The addresses that a node gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Addresses {
     pub(super) mac: Mac,
@@ -91,7 +91,7 @@ impl Default for Networks {
     }
 }
 
-/// As in `10.77.0.0/16,fd77::/64`.
+/// Writes networks as in `10.77.0.0/16,fd77::/64`.
 ///
 /// ```
 /// use toehold_node::fabric::Networks;
@@ -109,7 +109,7 @@ impl Display for Networks {
     }
 }
 
-/// What [`Display`] writes.
+/// Reads the form that [`Display`] writes.
 impl FromStr for Networks {
     type Err = AddrParseError;
 
@@ -123,7 +123,7 @@ impl FromStr for Networks {
 }
 
 impl Networks {
-    /// These networks, with those that are given in place of the ones of their family.
+    /// The networks, with those that are given in place of the ones of their family.
     #[must_use]
     pub fn with(mut self, given: &[IpNet]) -> Self {
         for network in given {
@@ -181,7 +181,7 @@ impl Networks {
         Ok(Addresses { mac, ipv4, ipv6 })
     }
 
-    /// What a member gets that is not spoken to by IP.
+    /// The addresses of a member that is not spoken to by IP.
     pub(super) fn assign_none(
         name: &NodeName,
         settings: &NodeSettings,
@@ -202,8 +202,8 @@ impl Networks {
         Ok(Ipv4Net::new_assert(address, self.ipv4.prefix_len()))
     }
 
-    /// The address with the same number in its network as the IPv4 address has
-    /// in its own, so that one is known from the other; or the lowest free one.
+    /// The address with the same number in its network as the IPv4 address has in its own. So a
+    /// reader knows one from the other. If that is taken, the lowest free one.
     fn free_ipv6(&self, holders: &[Holder], ipv4: Ipv4Addr) -> Result<Ipv6Net, AssignError> {
         let taken: HashSet<_> = holders.iter().map(|holder| holder.identity.ipv6).collect();
         let base = u128::from(self.ipv6.network());

@@ -25,7 +25,7 @@ const NETWORKS: &str = ".networks.json";
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why a node cannot have its place.
+/// The reason why a node cannot have its place.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
     /// The text is no name of a node.
@@ -47,7 +47,7 @@ pub enum TakeError {
     NameInUseBeyond {
         /// The name.
         name: NodeName,
-        /// The other host.
+        /// The name of the other host.
         host: String,
     },
     /// Every program of this host knows something else by the name.
@@ -55,7 +55,7 @@ pub enum TakeError {
     Meant {
         /// The name.
         name: NodeName,
-        /// What it means.
+        /// The name's meaning.
         meaning: Meaning,
     },
     /// A dead node of another user has left its files.
@@ -81,7 +81,7 @@ pub enum TakeError {
          `chgrp GROUP {0}; chmod 2770 {0}`"
     )]
     NotAllowed(PathBuf),
-    /// There is no address for it.
+    /// The fabric has no address for the node.
     #[error(transparent)]
     Assign(#[from] AssignError),
     /// The fabric has other networks.
@@ -90,7 +90,7 @@ pub enum TakeError {
         .0.ipv4, .0.ipv6
     )]
     OtherNetworks(Networks),
-    /// A file of the fabric is not what it should be.
+    /// A file of the fabric is damaged.
     #[error("{0} in the fabric's directory is damaged; remove it")]
     Damaged(&'static str),
     /// The node's files cannot be made.
@@ -140,12 +140,13 @@ impl Fabric {
         self.take_as(Role::Node, name, settings, networks, &[])
     }
 
-    /// The same for a member that may be no node, and is to have no name and no address that
-    /// somebody `beyond` the fabric's uplinks has.
+    /// Takes a place for a member that may be no node. It is to have no name and no address that a
+    /// host `beyond` the fabric's uplinks has.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// If the name or an address is taken, in the fabric or beyond it, the fabric has other
+    /// networks, or its directory cannot be written.
     pub fn take_as(
         mut self,
         role: Role,
@@ -235,12 +236,13 @@ impl Fabric {
         Ok(wanted)
     }
 
-    /// A socket that listens under the node's name. Those can connect who may join the fabric, and those whom
-    /// the node's settings let in: the server looks who they are.
+    /// A socket that listens under the node's name. Users that may join the fabric can connect, and
+    /// users that the node's settings let in: the server checks them.
     fn listen(&self, name: &NodeName, directory: SocketAccess, access: &Access) -> Result<OwnedFd, Errno> {
         let socket = socket(SocketFlags::NONBLOCK)?;
         net::bind(&socket, &self.address(name, CONTROL)?)?;
-        // Those of them who cannot search the directory have no way to the socket.
+        // Users that the settings let in and that cannot search the directory have no way to the
+        // socket.
         let is_searched = self.is_open_to_search();
         let directory = match access.lets_others_in() && is_searched {
             true => SocketAccess {
@@ -261,13 +263,13 @@ impl Fabric {
 }
 
 impl Fabric {
-    /// Whether everyone may search the directory.
+    /// Whether every user may search the directory.
     fn is_open_to_search(&self) -> bool {
         let mode = rustix::fs::fstat(self.handle()).map(|stat| Mode::from_raw_mode(stat.st_mode));
         mode.is_ok_and(|mode| mode.contains(Mode::XOTH))
     }
 
-    /// Why a file cannot be made in the directory.
+    /// The error of a file that cannot be made in the directory.
     fn refused(&self, errno: Errno) -> TakeError {
         match errno {
             Errno::ACCESS => TakeError::NotAllowed(self.path().to_owned()),
@@ -278,7 +280,7 @@ impl Fabric {
 }
 
 impl Place {
-    /// Whom the node lets in.
+    /// The users that the node lets in.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
@@ -288,7 +290,7 @@ impl Place {
         &self.fabric
     }
 
-    /// What everybody knows about the node.
+    /// The facts that the node tells every process about itself.
     pub fn record(&self) -> &NodeRecord {
         &self.record
     }
@@ -298,7 +300,7 @@ impl Place {
         self.listener.as_fd()
     }
 
-    /// Writes another small file of the node, in place of what it had before.
+    /// Writes another small file of the node, in place of an earlier one.
     pub(crate) fn write(&self, suffix: &str, value: &impl serde::Serialize) -> Result<OwnFile, TakeError> {
         let _lock = self.fabric.lock()?;
         let name = file(&self.record.name, suffix);
@@ -311,8 +313,8 @@ impl Place {
         })
     }
 
-    /// Takes the record away: the node is on its way out, and nobody is to be
-    /// led to it any more. Its name stays taken.
+    /// Takes the record away: the node is on its way out, and no process is to be led to it any
+    /// more. Its name stays taken.
     pub fn withdraw(&mut self) {
         let record = file(&self.record.name, RECORD);
         let (gone, kept) = std::mem::take(&mut self.files)
@@ -347,7 +349,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let files = std::mem::take(&mut self.files);
         self.remove(files);
-        // Who has it locked for long removes it, or the next one does.
+        // A process that has it locked for long removes it, or the next one does.
         let _ = self.fabric.remove_if_empty();
     }
 }

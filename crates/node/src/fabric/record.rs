@@ -1,4 +1,5 @@
-//! What a node tells everybody about itself: a small JSON file beside its sockets.
+//! The record in which a node tells every process about itself: a small JSON file beside its
+//! sockets.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,11 +17,12 @@ use crate::as_text;
 /// Bytes of a file that is read, at most.
 const MAX_LEN: u64 = 4096;
 
-/// How the name of a file begins that is being written; the holder of the fabric's lock writes. The rest is
-/// random: another user's file of the name could not be removed from a directory with the sticky bit.
+/// The beginning of the name of a file that is being written; the holder of the fabric's lock
+/// writes. The rest is random: another user's file of the name could not be removed from a
+/// directory with the sticky bit.
 pub(super) const NEW: &str = ".new-";
 
-/// What a member of a fabric is.
+/// The kinds of members of a fabric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -29,7 +31,7 @@ pub enum Role {
     Node,
     /// An interface of the kernel, which has the member's addresses.
     Device,
-    /// It leads to others, and has no addresses.
+    /// The member leads to others, and has no addresses.
     Uplink,
 }
 
@@ -46,28 +48,30 @@ impl std::fmt::Display for Role {
 /// A node as its fabric knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its name.
+    /// The member's name.
     #[serde(with = "as_text")]
     pub name: NodeName,
-    /// Its hardware address.
+    /// The member's hardware address.
     #[serde(with = "as_text")]
     pub mac: Mac,
-    /// What it is.
+    /// The member's kind.
     #[serde(default)]
     pub role: Role,
-    /// Its IPv4 address, and the length of its network's prefix; unspecified if it has none.
+    /// The member's IPv4 address, and the length of its network's prefix; unspecified if it has
+    /// none.
     pub ipv4: Ipv4Net,
-    /// Its IPv6 address, and the length of its network's prefix; unspecified if it has none.
+    /// The member's IPv6 address, and the length of its network's prefix; unspecified if it has
+    /// none.
     pub ipv6: Ipv6Net,
-    /// Its largest IP packet, bytes.
+    /// The member's largest IP packet, bytes.
     pub mtu: u16,
-    /// Its engine process. Only for people to read: a file is no reason to kill one.
+    /// The member's engine process. Only for people to read: a file is no reason to kill one.
     pub pid: u32,
-    /// When it was started, in seconds since 1970.
+    /// The time when the member was started, in seconds since 1970.
     pub started: u64,
 }
 
-/// What must not be twice where frames reach one another: a name, and addresses.
+/// The name and addresses that no two members may have where frames reach one another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The name.
@@ -82,7 +86,7 @@ pub struct Identity {
     pub ipv6: Ipv6Addr,
 }
 
-/// What an uplink knows of another one that it leads to.
+/// An uplink's knowledge of another one that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beyond {
     /// The other host's name.
@@ -90,9 +94,9 @@ pub struct Beyond {
     /// The other uplink's name.
     #[serde(with = "as_text")]
     pub uplink: NodeName,
-    /// The number of its fabric, the same for all uplinks of one; of 53 bits.
+    /// The number of the other uplink's fabric, the same for all uplinks of one; of 53 bits.
     pub fabric: u64,
-    /// The members of its fabric, itself among them.
+    /// The members of the other uplink's fabric, the uplink among them.
     pub members: Vec<Identity>,
 }
 
@@ -108,14 +112,15 @@ impl From<&NodeRecord> for Identity {
 }
 
 impl NodeRecord {
-    /// Its addresses, IPv4 first. None: it is the kernel's or leads to other hosts.
+    /// The member's addresses, IPv4 first. It has none if it is the kernel's or leads to other
+    /// hosts.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let addresses = [self.ipv4.addr().into(), self.ipv6.addr().into()];
         let addresses = addresses.into_iter();
         addresses.filter(|address: &IpAddr| !address.is_unspecified())
     }
 
-    /// Reads a record and who wrote it; `None` if the file is none.
+    /// Reads a record and the user that wrote it; `None` if the file is none.
     pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> Option<(NodeRecord, u32)> {
         let (bytes, owner) = read(directory, name).ok()?;
         Some((NodeRecord::parse(&bytes)?, owner))
@@ -126,7 +131,7 @@ impl NodeRecord {
     }
 }
 
-/// Reads a small file, and whose it is.
+/// Reads a small file. Returns its bytes and its owner.
 ///
 /// Neither a link nor a pipe nor a device can be passed off as one: opening
 /// those could wait without end, or have effects.
@@ -156,7 +161,7 @@ pub(super) fn write(directory: BorrowedFd<'_>, name: &str, value: &impl Serializ
     let new = format!("{NEW}{:016x}", u64::from_ne_bytes(random));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)?;
-    // Others of the fabric read it, whatever the umask; the directory says who they are.
+    // Others of the fabric read it, whatever the umask; the directory says which users those are.
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
     let written = write_all(&file, &bytes)
         .and_then(|()| rustix::fs::fchmod(&file, mode))

@@ -1,6 +1,6 @@
-//! A fabric that can be opened whatever becomes of the file system that its path leads through, while
-//! no directory is open: programs look whether they have one before they lay down their rights
-//! (Chromium's sandbox), since who has one gets out of any other root by it.
+//! A fabric that can be opened although no directory is open, whatever becomes of the file system
+//! that its path leads through. Programs look whether they have a directory open before they lay
+//! down their rights (Chromium's sandbox). An open directory would get them out of any other root.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,12 +15,12 @@ use rustix::net::{
 use super::Fabric;
 use crate::descriptors::{copy_for_a_moment, keep};
 
-/// See there.
+/// A fabric that can be opened although no directory is open.
 #[derive(Debug)]
 pub struct Stowed {
     name: String,
     path: PathBuf,
-    /// Where a message waits for ever that the directory comes with.
+    /// The socket in which a message waits for ever that the directory comes with.
     socket: OwnedFd,
 }
 

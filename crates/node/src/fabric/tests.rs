@@ -401,7 +401,7 @@ fn a_fabric_by_name_is_this_users_alone() {
     }
 }
 
-/// Somebody else has made `/tmp/toehold-UID` before this user did.
+/// Another user has made `/tmp/toehold-UID` before this user did.
 #[test]
 fn a_link_in_the_place_of_the_fabrics_is_refused() {
     let directory = directory();

@@ -1,4 +1,4 @@
-//! The TAP device of a node: made, told of, and removed by the engine.
+//! The TAP device of a node: the engine makes it, describes it to processes, and removes it.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
@@ -19,20 +19,20 @@ use crate::fabric::{Place, TakeError};
 use crate::settings::NodeSettings;
 use crate::shards::{OneShard, Shards};
 
-/// Ports that the kernel chooses from, in a namespace that the node has made: the rest of
-/// what is meant for that is the node's (RFC 6335 §6).
+/// Ports that the kernel chooses from, in a namespace that the node has made. The rest of the
+/// dynamic ports (RFC 6335 §6) is the node's.
 pub(super) const KERNEL_PORTS: RangeInclusive<u16> = 32768..=49151;
 
 /// Ports left to the node, at least.
 const LEAST_PORTS: u16 = 1024;
 
-/// Where the kernel keeps the ports it chooses from.
+/// The file with the range of ports that the kernel chooses from.
 pub(super) const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// Why a node has no TAP device.
+/// The reason why a node has no TAP device.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// A namespace without a device to be in it.
+    /// A namespace is given without a device to be in it.
     #[error("a network namespace is for the node's TAP device: give --tap as well")]
     NoDevice,
     /// Queues without a device that has them.
@@ -53,39 +53,40 @@ pub enum KernelError {
          namespace (`sysctl -w net.ipv4.ip_local_port_range='32768 49151'`)"
     )]
     Ports(u16),
-    /// Nobody could clean up after a killed engine.
+    /// No process could clean up after a killed engine.
     #[error("cannot note the device in the fabric: {0}")]
     Note(#[from] TakeError),
-    /// There are no descriptors left.
+    /// The system has no descriptors left.
     #[error("cannot keep the device: {0} (see `ulimit -n`)")]
     Descriptors(#[from] std::io::Error),
 }
 
-/// A node's device. Dropping it removes what was made.
+/// A node's device. Dropping it removes everything that was made for it.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Of each queue a descriptor, kept for those who attach.
+    /// A descriptor of each queue, kept for processes that attach.
     queues: Vec<OwnedFd>,
     description: Description,
-    /// In its namespace, whatever becomes of the namespace's name.
+    /// The interface in its namespace, whatever becomes of the namespace's name.
     interface: Watched,
     namespace: Namespace,
-    /// What the node and the kernel both have; none of a family that the node does not have.
+    /// The addresses that the node and the kernel both have; none of a family that the node does
+    /// not have.
     addresses: [Option<IpAddr>; 2],
     ports: RangeInclusive<u16>,
     made: Made,
 }
 
-/// A device, for whoever has descriptors of its queues.
+/// A device, for a process that has descriptors of its queues.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// As it was made.
+    /// The device as it was made.
     pub(crate) tap: TapDescription,
-    /// How many there are.
+    /// The number of queues.
     pub(crate) queues: u8,
 }
 
-/// What was made so far, and the file that says so.
+/// The parts that were made so far, and the file that says so.
 #[derive(Debug)]
 struct Made {
     leftovers: Leftovers,
@@ -153,12 +154,12 @@ impl Device {
         }))
     }
 
-    /// Of each queue a descriptor for another process, with which it hands frames over.
+    /// Copies a descriptor of each queue for another process, which hands frames over with them.
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
         self.queues.iter().map(OwnedFd::try_clone).collect()
     }
 
-    /// What has to be known beside the descriptors.
+    /// The facts that a process must know beside the descriptors.
     pub(crate) fn description(&self) -> &Description {
         &self.description
     }
@@ -205,8 +206,8 @@ impl Device {
         addresses.into_iter().flatten().collect()
     }
 
-    /// Binds a socket of the kernel's beside the node, and says to which port. `None`: the
-    /// kernel does not have the family.
+    /// Binds a socket of the kernel's beside the node, and says to which port. Returns `None` if
+    /// the kernel does not have the family.
     pub(super) fn bind(&self, at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno> {
         let at = match at {
             SocketAddr::V6(at) if at.ip().is_unicast_link_local() => {
@@ -227,7 +228,7 @@ impl Device {
         self.interface.status()
     }
 
-    /// Removes it now, whoever still has a descriptor of it.
+    /// Removes it now, whichever process still has a descriptor of it.
     pub(crate) fn remove(&self) {
         self.interface.remove();
         self.made.clean();
@@ -235,13 +236,13 @@ impl Device {
 }
 
 impl Made {
-    /// Writes down what there is, for whoever cleans up if this process cannot.
+    /// Writes down the leftovers, for the process that cleans up if this one cannot.
     fn note(&mut self, place: &Place) -> Result<(), TakeError> {
         self.file = Some(place.write(SUFFIX, &self.leftovers)?);
         Ok(())
     }
 
-    /// Removes what there is. What cannot be removed stays written down.
+    /// Removes the leftovers. The file stays if any of them cannot be removed.
     fn clean(&self) {
         if self.leftovers.remove()
             && let Some(file) = &self.file
@@ -257,7 +258,7 @@ impl Drop for Made {
     }
 }
 
-/// What still works, where it is a privilege that is missing.
+/// A hint at the functions that still work, where a privilege is missing.
 fn hint(error: &TapError) -> &'static str {
     match error {
         TapError::NoDriver | TapError::NoAccess | TapError::NotPermitted(_) => {
@@ -267,7 +268,7 @@ fn hint(error: &TapError) -> &'static str {
     }
 }
 
-/// Addresses, and up.
+/// Gives the interface its addresses, and sets it up.
 fn configure(
     interface: &mut Interface,
     namespace: &Namespace,
@@ -285,9 +286,9 @@ fn configure(
     Ok(())
 }
 
-/// Allows IPv6 on the device, where its namespace has that switched off for new ones. False:
-/// the kernel has no IPv6. If a setting cannot be changed, the kernel will say what it thinks
-/// of the address.
+/// Allows IPv6 on the device, where its namespace has that switched off for new ones. Returns
+/// `false` if the kernel has no IPv6. If a setting cannot be changed, the kernel will say what it
+/// thinks of the address.
 fn allow_ipv6(namespace: &Namespace, name: &InterfaceName) -> Result<bool, NamespaceError> {
     let settings = std::path::PathBuf::from(format!("/proc/sys/net/ipv6/conf/{name}"));
     namespace.run(|| {
@@ -298,8 +299,8 @@ fn allow_ipv6(namespace: &Namespace, name: &InterfaceName) -> Result<bool, Names
     })
 }
 
-/// The ports above those that the kernel chooses from. In a namespace of the node's own the
-/// kernel has fewer; in somebody else's it has what it had.
+/// The ports above those that the kernel chooses from. In a namespace of the node's own the kernel
+/// has fewer; in another one it has what it had.
 fn node_ports(namespace: &Namespace, is_new: bool) -> Result<RangeInclusive<u16>, KernelError> {
     let last = namespace.run(|| {
         if is_new {

@@ -1,9 +1,9 @@
 //! Frames from the kernel, carried to the node's fabric by a thread of the engine.
 //!
-//! A frame is read without the lease and sent with it: the lease is never held for longer
-//! than one frame takes to be copied. If a peer leaves no room, the thread waits a little,
-//! and the kernel's connections are held up by their own queues, as by a slow cable. For a
-//! peer that does not come back it does so once only.
+//! A frame is read without the lease and sent with it: the lease is never held for longer than one
+//! frame takes to be copied. If a peer leaves no room, the thread waits a little. The kernel's
+//! connections are held up by their own queues, as by a slow cable. For a peer that does not come
+//! back it does so once only.
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -76,7 +76,7 @@ impl Inlet {
         }
     }
 
-    /// Carries what there is, one burst at most.
+    /// Carries the frames that wait, one burst at most.
     fn carry(&mut self) -> Result<(), Gone> {
         let Self { tap, carrier, .. } = self;
         for _ in 0..BURST {
@@ -104,7 +104,8 @@ impl Inlet {
 }
 
 impl Carrier {
-    /// Sleeps until the device has a frame, or for a span at most. True: the thread is to end.
+    /// Sleeps until the device has a frame, or for a span at most. Returns `true` if the thread is
+    /// to end.
     fn rest(&self, device: Option<BorrowedFd<'_>>, span: Option<Duration>) -> bool {
         let mut waits = vec![PollFd::new(&self.stop, PollFlags::IN)];
         waits.extend(device.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN)));
@@ -147,7 +148,7 @@ impl Carrier {
         }
     }
 
-    /// Whom it is in vain to wait for.
+    /// Notes destinations for which it is in vain to wait.
     fn remember(&mut self, destination: [u8; 6], sent: Result<(), TransmitError>) {
         if sent != Err(TransmitError::Full) {
             self.stuck.remove(&destination);

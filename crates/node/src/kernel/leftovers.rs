@@ -1,8 +1,8 @@
-//! What a killed engine leaves with the kernel: a file in the fabric says what, and whoever
-//! sweeps the fabric removes it.
+//! The leftovers of a killed engine with the kernel. A file in the fabric says what they are, and
+//! the process that sweeps the fabric removes them.
 //!
-//! The kernel removes a TAP device with its last descriptor, but a program may still have
-//! one; and the name of a namespace stays until somebody takes it away.
+//! The kernel removes a TAP device with its last descriptor, but a program may still have one. The
+//! name of a namespace stays until a process takes it away.
 
 use std::os::fd::BorrowedFd;
 
@@ -13,16 +13,16 @@ use super::InterfaceName;
 use crate::as_text;
 use crate::fabric::read_file;
 
-/// Of a node's files, the one about its device.
+/// The ending of the file of a node about its device.
 pub(crate) const SUFFIX: &str = "tap";
 
-/// What there is to be removed.
+/// The things to be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leftovers {
     #[serde(with = "as_text")]
     pub(crate) device: InterfaceName,
-    /// Of the device, which tell it from a later one of the same name: its number and its
-    /// hardware address. `None`: it was not made yet.
+    /// The device's number and hardware address, which tell it from a later one of the same name;
+    /// `None` if it was not made yet.
     pub(crate) identity: Option<(u32, [u8; 6])>,
     /// The name of its namespace, if that is not the engine's own one.
     pub(crate) netns: Option<String>,
@@ -30,8 +30,8 @@ pub(crate) struct Leftovers {
     pub(crate) made: Option<NamespaceId>,
 }
 
-/// Removes what the file of a dead node tells of. True: the file can be removed as well.
-/// Somebody else's is left to its owner: it could name what only this user may remove.
+/// Removes what the file of a dead node tells of. Returns `true` if the file can be removed as
+/// well. Another user's file is left to its owner: it could name what only this user may remove.
 pub(crate) fn sweep(directory: BorrowedFd<'_>, file: &str) -> bool {
     let Ok((bytes, owner)) = read_file(directory, file) else {
         return false;
@@ -44,7 +44,7 @@ pub(crate) fn sweep(directory: BorrowedFd<'_>, file: &str) -> bool {
 
 impl Leftovers {
     /// Removes the device and the namespace's name, as far as they are those that are meant.
-    /// False: one of them is still there.
+    /// Returns `false` if one of them is still there.
     pub(crate) fn remove(&self) -> bool {
         let netns: Option<NamespaceName> = match self.netns.as_deref().map(str::parse) {
             None => None,

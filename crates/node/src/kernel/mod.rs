@@ -1,13 +1,13 @@
-//! The kernel's stack beside the node's: a TAP device with the node's addresses, over which
-//! the kernel gets what does not belong to the node's stack, and sends what it has to say.
+//! The kernel's stack beside the node's: a TAP device with the node's addresses. Over it the kernel
+//! gets what does not belong to the node's stack, and sends what it has to say.
 //!
-//! Who drives the node hands the kernel's frames over at once (`outlet`), for which every
-//! process of the node has the device's descriptor: a frame for the kernel waits for nobody
-//! to wake up. What the kernel sends, a thread of the engine carries to the fabric
-//! (`inlet`); it sleeps in between. Of a device with several queues there is a thread for
-//! each. A port at which a program of the node listens, the kernel gives to nobody else
-//! (`ports`). The device itself, its namespace, and what is left of them when the engine is
-//! killed, are the engine's (`device`, `leftovers`).
+//! The thread that drives the node hands the kernel's frames over at once (`outlet`). Every process
+//! of the node has the device's descriptor for that, so a frame for the kernel waits for no thread
+//! to wake up. A thread of the engine carries what the kernel sends to the fabric (`inlet`); it
+//! sleeps in between. Of a device with several queues there is a thread for each. The kernel gives
+//! a port at which a program of the node listens to no other program (`ports`). The device itself,
+//! its namespace, and what is left of them when the engine is killed, are the engine's (`device`,
+//! `leftovers`).
 
 mod device;
 mod inlet;

@@ -1,4 +1,4 @@
-//! Frames to the kernel, handed over by whoever drives.
+//! Frames to the kernel, handed over by the thread that drives.
 //!
 //! The kernel answers a flow over the queue that the flow came from. So all frames of one
 //! take the same queue, whichever process hands them over, and flows are shared out.
@@ -25,7 +25,7 @@ pub(crate) fn queues_of_shard(queues: usize, shard: usize, shards: usize) -> imp
 }
 
 impl Outlet {
-    /// With descriptors of the device's queues, up to 16.
+    /// Makes an outlet with descriptors of the device's queues, up to 16.
     pub(crate) fn new(queues: Vec<OwnedFd>, description: &TapDescription) -> Result<Outlet, TapError> {
         let description = TapDescription {
             // The sender's MTU may be larger than this node's, and the kernel takes it.
@@ -33,7 +33,7 @@ impl Outlet {
             ..description.clone()
         };
         let steering = Steering {
-            // Whoever makes all flows meet in one queue has what a single queue gives.
+            // A peer that makes all flows meet in one queue has what a single queue gives.
             count: queues.len() as u8,
             ..Steering::SOLE
         };
@@ -44,7 +44,7 @@ impl Outlet {
         })
     }
 
-    /// The queue of a frame; what belongs to no flow takes the first one.
+    /// The queue of a frame. A frame that belongs to no flow takes the first one.
     fn queue_of(&mut self, frame: &[u8]) -> Option<&mut Tap> {
         let queue = match self.steering.count {
             0 | 1 => 0,

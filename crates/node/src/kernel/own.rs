@@ -1,20 +1,20 @@
-//! A network of the node's own: a namespace that nobody has to name, make or remove.
+//! A network of the node's own: a namespace that no command has to name, make or remove.
 //!
-//! The engine process moves into it before it does anything else, and those who run on the
-//! node follow it. It ends with the last process in it, however that ends.
+//! The engine process moves into it before it does anything else, and programs that run on the node
+//! follow it. It ends with the last process in it, however that ends.
 
 use rustix::process::{getegid, geteuid};
 use toehold_link::interface::{Interface, InterfaceError, Namespace, NamespaceError, enter_new};
 
 use super::device::{KERNEL_PORTS, PORT_RANGE};
 
-/// Why there is none.
+/// The reason why there is no network of the node's own.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnNetworkError {
     /// No namespace can be made.
     #[error("{0}; with --net host the program shares the host's network")]
     Namespace(#[from] NamespaceError),
-    /// Its loopback device cannot be used.
+    /// The loopback device of the namespace cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
 }

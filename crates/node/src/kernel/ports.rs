@@ -1,10 +1,10 @@
 //! Ports that the kernel leaves to the listeners of the node, as long as these have them.
 //!
-//! For each address and port at which a program of the node listens, the engine has a socket
-//! of the kernel's bound there: the kernel then gives the port to nobody else, and refuses
-//! it if somebody else has it. Nothing listens on it, so that the kernel's own programs,
-//! which do not reach the node, are refused at once. These sockets are closed with what the
-//! listener is held by, and vanish with the engine.
+//! For each address and port at which a program of the node listens, the engine has a socket of the
+//! kernel's bound there. The kernel then gives the port to no other program, and refuses it if
+//! another one has it. Nothing listens on it, so that the kernel's own programs, which do not reach
+//! the node, are refused at once. These sockets are closed with what the listener is held by, and
+//! vanish with the engine.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ struct State {
     /// The kernel's sockets, and how many listeners share each: whether two may have the
     /// same port is the node's stack's to say.
     sockets: HashMap<SocketAddr, (OwnedFd, u32)>,
-    /// By the holders of the listeners.
+    /// The addresses that were taken, by the holders of the listeners.
     taken: HashMap<u32, Vec<SocketAddr>>,
 }
 
@@ -37,13 +37,13 @@ impl Ports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a port from the kernel for the listener that a holder will stand for, at those
-    /// of its addresses that the kernel has too; 0: one that the kernel chooses. What the
-    /// holder had before is given back.
+    /// Takes a port from the kernel for the listener that a holder will stand for, at those of its
+    /// addresses that the kernel has too. Port 0 is one that the kernel chooses. What the holder
+    /// had before is given back.
     ///
     /// # Errors
     ///
-    /// `ADDRINUSE` if a program of the kernel's has it; what else the kernel has against it.
+    /// `ADDRINUSE` if a program of the kernel's has the port; other errors of the kernel's.
     pub(crate) fn take(
         &self,
         device: &Device,
@@ -70,7 +70,7 @@ impl Ports {
         }
     }
 
-    /// Gives back what the holder's listener had, which is closed.
+    /// Gives back the port of the holder's listener, which is closed.
     pub(crate) fn release(&self, holder: u32) {
         self.lock().release(holder);
     }
@@ -132,8 +132,8 @@ impl State {
     }
 }
 
-/// Binds a socket of the network namespace that the thread is in, and says to which port.
-/// `None`: the kernel does not have the family.
+/// Binds a socket of the network namespace that the thread is in, and says to which port. Returns
+/// `None` if the kernel does not have the family.
 pub(super) fn bind_here(at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -148,8 +148,8 @@ pub(super) fn bind_here(at: SocketAddr) -> Result<Option<(OwnedFd, u16)>, Errno>
         SocketAddr::V4(_) => sockopt::set_ip_freebind(&socket, true)?,
         SocketAddr::V6(_) => sockopt::set_ipv6_freebind(&socket, true)?,
     }
-    // What is left of connections of a listener that is closed is in nobody's way, as with
-    // any listener; but nobody else shall share the port, whatever it allows itself.
+    // Connections that are left of a closed listener do not keep the port, as with any listener.
+    // But no other program shall share the port, whatever options it sets.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &at)?;
     sockopt::set_socket_reuseaddr(&socket, false)?;

@@ -1,4 +1,4 @@
-//! An interface that was made, and how it is now, whatever somebody has done to it.
+//! An interface that was made, and its present state, whatever other programs have done to it.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,23 +7,23 @@ use toehold_link::interface::{Interface, InterfaceError, Namespace};
 
 use crate::control::{DeviceState, KernelStatus};
 
-/// Where `ip netns` keeps names.
+/// The folder in which `ip netns` keeps names.
 const NAMES: &str = "/run/netns";
 
 /// A network interface in the namespace where it was made.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    /// `None`: it was removed.
+    /// The interface; `None` if it was removed.
     interface: Mutex<Option<Interface>>,
-    /// When it was made.
+    /// The name when the interface was made.
     name: String,
     netns: Option<String>,
-    /// Which the others know; `None` if it may have any.
+    /// The address that peers know; `None` if it may have any.
     address: Option<[u8; 6]>,
 }
 
 impl Watched {
-    /// One that is there.
+    /// Watches an interface that is there.
     pub(crate) fn new(interface: Interface, netns: Option<String>, address: Option<[u8; 6]>) -> Watched {
         Watched {
             name: interface.name().to_owned(),
@@ -33,7 +33,8 @@ impl Watched {
         }
     }
 
-    /// One in the namespace that a file refers to, or in this process's own.
+    /// Finds an interface in the namespace that a file refers to, or in this process's own, and
+    /// watches it.
     pub(crate) fn find(
         name: &str,
         namespace: &Namespace,
@@ -48,11 +49,11 @@ impl Watched {
         self.interface.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is now.
+    /// The interface's status now.
     pub(crate) fn status(&self) -> KernelStatus {
         let mut interface = self.interface();
         let state = interface.as_mut().and_then(|interface| interface.state().ok());
-        // Whoever renamed it looks for it under its new name.
+        // A user that renamed it looks for it under its new name.
         let name = interface.as_ref().map_or(self.name.as_str(), Interface::name);
         KernelStatus {
             device: name.to_owned(),
@@ -69,10 +70,10 @@ impl Watched {
         }
     }
 
-    /// Removes it now, whoever still has a descriptor of it.
+    /// Removes it now, whichever process still has a descriptor of it.
     pub(crate) fn remove(&self) {
         if let Some(interface) = self.interface().take() {
-            // Somebody may have deleted it before.
+            // Another program may have deleted it before.
             let _ = interface.delete();
         }
     }

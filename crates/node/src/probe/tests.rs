@@ -111,7 +111,7 @@ fn an_address_that_nobody_speaks_of_is_free() {
     });
     assert_eq!(outcome, Ok(()));
     assert_eq!(asked, 6, "three times for each");
-    // What comes back to who has sent it says nothing, nor does anything damaged.
+    // A frame that comes back to its sender says nothing, nor does anything damaged.
     let (outcome, _) = ask(|frame| Some(frame.to_vec()));
     assert_eq!(outcome, Ok(()));
     let (outcome, _) = ask(|_| {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
-/// What [`KEEPER`](super::KEEPER) is to say of a descriptor.
+/// The value of [`KEEPER`](super::KEEPER) for a descriptor.
 ///
 /// # Errors
 ///
@@ -17,7 +17,7 @@ pub fn name_of_keeper(keeper: impl AsFd) -> Result<String, Errno> {
 }
 
 /// The number that [`KEEPER`](super::KEEPER) says, and what tells whether a descriptor of that
-/// number still is the keeper. `None`: it says nothing.
+/// number still is the keeper. Returns `None` if the variable says nothing.
 pub fn keeper_of(variable: &str) -> Option<(i32, impl Fn(BorrowedFd<'_>) -> bool)> {
     let (number, inode) = variable.split_once(':')?;
     let (number, inode) = (number.parse().ok()?, inode.parse::<u64>().ok()?);

@@ -1,4 +1,4 @@
-//! Where the library is that is preloaded, and how the dynamic linker is told.
+//! The place of the library that is preloaded, and the variable of the dynamic linker.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use super::{LIBRARY, LIBRARY_VARIABLE};
 
-/// Where it is looked for, from the command's own directory.
+/// The folders in which the library is looked for, from the command's own.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/toehold"];
 
-/// Why the library cannot be preloaded.
+/// The reason why the library cannot be preloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// It is not there.
+    /// The library is not there.
     #[error(
         "cannot find {LIBRARY}, which is preloaded into programs: there is neither {}; set {LIBRARY_VARIABLE} to its path",
         list(.0)
     )]
     Missing(Vec<PathBuf>),
-    /// It is not where the variable says.
+    /// The library is not where the variable says.
     #[error("there is no library at {}, where {LIBRARY_VARIABLE} says it is: {}", .0.display(), .1)]
     Elsewhere(PathBuf, std::io::Error),
     /// The dynamic linker would take it for several.
@@ -70,7 +70,7 @@ fn beside(program: &Path) -> Result<PathBuf, LibraryError> {
     found.ok_or_else(|| LibraryError::Missing(places.into()))
 }
 
-/// The value of [`PRELOAD`](super::PRELOAD): the library, then what was there, but no other
+/// The value of [`PRELOAD`](super::PRELOAD): the library, then what was there. It has no other
 /// library of this kind, which a program that runs on a node may hand down.
 pub fn preload(library: &Path, former: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_owned();
@@ -81,14 +81,15 @@ pub fn preload(library: &Path, former: Option<&OsStr>) -> OsString {
     value
 }
 
-/// What was there without the library, for a process that is not to have it.
+/// The value of [`PRELOAD`](super::PRELOAD) without the library, for a process that is not to have
+/// it.
 pub fn without(former: Option<&OsStr>) -> Option<OsString> {
     let others: Vec<_> = others(former).collect();
     (!others.is_empty()).then(|| others.join(OsStr::new(":")))
 }
 
-/// The value of a variable of the [sanitizers](super::SANITIZERS): what programs are told, and what was
-/// there, which is the last word.
+/// The value of a variable of the [sanitizers](super::SANITIZERS): the library's settings, and the
+/// former value, which has the last word.
 pub fn relaxed(told: &str, former: Option<&OsStr>) -> OsString {
     match former.filter(|former| !former.is_empty()) {
         None => told.into(),

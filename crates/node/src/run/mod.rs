@@ -1,13 +1,17 @@
 //! Running programs on a node as they are, with a library that is preloaded into them.
 //!
-//! What the launcher and the library must agree on is here: variables of the environment,
-//! and one descriptor. The library needs [`FABRIC`] and [`NODE`] to attach to the node, and
-//! does so when the program first needs it; where one of them is missing it leaves everything
-//! to the kernel. By [`NETWORKS`] it knows what is none of the kernel's when the node is gone.
-//! What it counts, it adds to the [counters](crate::usage) at [`STATS`], if that is given. The
-//! descriptor is inherited by whatever the program starts: the node lasts as long as anybody has it, or has
-//! attached, and lives. A program that may not look for the node by its name, as another user or in another
-//! root, attaches by it; and it is where the library tells of programs that will not use the node.
+//! This module has what the launcher and the library must agree on: variables of the environment,
+//! and one descriptor.
+//!
+//! The library needs [`FABRIC`] and [`NODE`] to attach to the node, and does so when the program
+//! first needs it. Where one of them is missing it leaves everything to the kernel. By [`NETWORKS`]
+//! it knows what is none of the kernel's when the node is gone. What it counts, it adds to the
+//! [counters](crate::usage) at [`STATS`], if that is given.
+//!
+//! Every process that the program starts inherits the descriptor. The node lasts as long as a
+//! process that lives has it, or has attached. A program may not be allowed to look for the node by
+//! its name, as another user or in another root. It attaches by the descriptor. Through the
+//! descriptor the library also tells of programs that will not use the node.
 
 mod keeper;
 mod library;
@@ -60,9 +64,9 @@ pub const FIRST_DESCRIPTOR: i32 = 100;
 /// The variable of the dynamic linker.
 pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// The variables of sanitizers, and what programs are to be told by [`relaxed`] that have one: to begin
-/// although a library is preloaded before the sanitizer's own, whose functions it calls in its turn;
-/// and to take what another library does with memory for its own affair.
+/// The variables of sanitizers, and the settings that [`relaxed`] adds for programs that have one.
+/// They let a sanitizer begin although a library is preloaded before its own, whose functions that
+/// library calls. They also let it accept what another library does with memory.
 pub const SANITIZERS: [(&str, &str); 2] = [
     ("ASAN_OPTIONS", "verify_asan_link_order=0"),
     ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"),

@@ -1,8 +1,8 @@
-//! What program a command means, and what of it the library cannot reach.
+//! The program that a command means, and the reasons why the library cannot reach it.
 //!
-//! The dynamic linker loads the library, so a program without one, or one whose dynamic
-//! linker does not do so, stays with the kernel; and so does one that makes its system calls itself. This is told from the file alone, as the
-//! kernel and the C library read it; nothing is executed.
+//! The dynamic linker loads the library. So a program without one, or one whose dynamic linker does
+//! not do so, stays with the kernel. So does a program that makes its system calls itself. This is
+//! told from the file alone, as the kernel and the C library read it; nothing is executed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::process::{getegid, geteuid, getgid, getuid};
 
 use crate::why::Reason;
 
-/// Where programs are looked for if the environment does not say.
+/// The folders of programs if the environment does not say.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// How often a script's interpreter may be a script (the kernel's limit).
@@ -31,19 +31,19 @@ const MAX_HEADERS: u64 = 256;
 /// Bytes of a program header.
 const HEADER: u64 = 56;
 
-/// Why a command cannot be run.
+/// The reason why a command cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// There is no such program.
+    /// No program has that name.
     #[error("{}: there is no such program", .0.display())]
     Missing(OsString),
-    /// There is a file of the name, which is none.
+    /// A file has the name, but is no program.
     #[error("{}: it cannot be executed: {}", .0.display(), .1)]
     NotExecutable(OsString, Errno),
 }
 
 impl ProgramError {
-    /// What a shell's exit status would be.
+    /// The exit status that a shell would have.
     pub fn exit_status(&self) -> u8 {
         match self {
             ProgramError::Missing(_) => 127,
@@ -102,8 +102,8 @@ fn executable(path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Why a program will not use the node, as its file tells, and whose file that is: the program's, or that of
-/// what interprets it. `None` where nothing is known to be in the way.
+/// The reason why a program will not use the node, as its file tells, and that file: the program's,
+/// or that of its interpreter. `None` where no obstacle is known.
 pub fn obstacle(program: &Path) -> Option<(PathBuf, Reason)> {
     let mut path = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
@@ -123,7 +123,8 @@ pub fn obstacle(program: &Path) -> Option<(PathBuf, Reason)> {
     None
 }
 
-/// What a script's first line names; where that is `env`, what `env` runs.
+/// The interpreter that a script's first line names; where that is `env`, the program that `env`
+/// runs.
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
     let line = line.split(|&byte| byte == b'\n').next()?;
     let mut words = line
@@ -248,7 +249,7 @@ fn section_names(file: &File, beginning: &[u8]) -> Option<Vec<u8>> {
     read(file, offset, len.min(MAX_NAMES))
 }
 
-/// So many bytes of a file, or as many as there are.
+/// Reads a number of bytes of a file, or as many as there are.
 fn read(file: &File, offset: u64, len: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(len).ok()?];
     let mut filled = 0;

@@ -16,8 +16,8 @@ use crate::engine::{Launch, LaunchError};
 use crate::fabric::{Fabric, FabricError, Networks, meaning_outside};
 use crate::why::Report;
 
-/// How often nodes of the same name may come and go before this one gives up: each time,
-/// one has ended just before it could be joined, and another was started just then.
+/// How often nodes of the same name may come and go before this one gives up. Each time, one has
+/// ended just before it could be joined, and another was started just then.
 const MAX_TRIES: usize = 32;
 
 /// Names that are tried.
@@ -26,7 +26,7 @@ const MAX_NAMES: usize = 1 << 12;
 /// Bytes of a name's first part, at most: a number follows.
 const MAX_NAME: usize = 56;
 
-/// Why there is no node to stay on.
+/// The reason why there is no node to stay on.
 #[derive(Debug, thiserror::Error)]
 pub enum StayError {
     /// The fabric cannot be used.
@@ -52,7 +52,7 @@ pub enum StayError {
          end it first (`toehold down {0}`)"
     )]
     NoNetwork(String),
-    /// Its network cannot be entered.
+    /// The node's network cannot be entered.
     #[error("cannot enter the network of node {0}: {1}; this takes its user's rights in the namespace")]
     Enter(String, Errno),
     /// The system has no descriptor left.
@@ -65,9 +65,11 @@ pub enum StayError {
 pub struct Stay {
     fabric: Fabric,
     node: String,
-    /// `None`: the node's record has gone meanwhile, with the node.
+    /// The networks of the node's fabric; `None` if the node's record has gone meanwhile, with the
+    /// node.
     networks: Option<Networks>,
-    /// `None`: this process has started the node, and has not asked it for anything.
+    /// The connection to the node; `None` if this process has started the node, and has not asked
+    /// it for anything.
     connection: Option<Connection>,
     keeper: OwnedFd,
 }
@@ -113,7 +115,7 @@ impl Stay {
         Err(StayError::Names(first))
     }
 
-    /// `None`: another process has just started a node of the name.
+    /// Starts the node. Returns `None` if another process has just started a node of the name.
     fn start(launch: &Launch) -> Result<Option<Stay>, StayError> {
         let (record, keeper) = match launch.start_kept() {
             Ok(started) => started,
@@ -129,7 +131,7 @@ impl Stay {
         }))
     }
 
-    /// `None`: there is no such node, or not any more.
+    /// Joins the node. Returns `None` if there is no such node, or not any more.
     fn join(launch: &Launch) -> Result<Option<Stay>, StayError> {
         let fabric = Fabric::open(&launch.fabric)?;
         let joined = Connection::open(&fabric, &launch.node).and_then(|mut connection| {
@@ -162,7 +164,7 @@ impl Stay {
         &self.node
     }
 
-    /// The networks of the node's fabric. `None`: the node has ended meanwhile.
+    /// The networks of the node's fabric. Returns `None` if the node has ended meanwhile.
     pub fn networks(&self) -> Option<Networks> {
         self.networks
     }
@@ -194,8 +196,8 @@ impl Stay {
         Ok(copy)
     }
 
-    /// Moves this process, which must have one thread only, into the network namespace of
-    /// the node's device, and its user namespace if that is another one.
+    /// Moves this process into the network namespace of the node's device, and its user namespace
+    /// if that is another one. The process must have one thread only.
     ///
     /// # Errors
     ///
@@ -238,8 +240,8 @@ fn enter_that_of(engine: Pid) -> Result<(), Errno> {
     }
     move_into_thread_name_spaces(process.as_fd(), namespaces)?;
     if namespaces.contains(ThreadNameSpaceType::USER) && !geteuid().is_root() {
-        // A program that this process becomes has none of the rights over the namespace: so
-        // that it may look at this one if it stays, it does not have them either.
+        // A program that this process becomes has none of the rights over the namespace. This process
+        // gives them up, too, so that the program may look at it if it stays.
         let none = CapabilitySet::empty();
         set_capabilities(
             None,

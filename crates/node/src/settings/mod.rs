@@ -1,5 +1,5 @@
-//! What a node is told when it is made: one table of settings, from which the
-//! command line, the environment's variables, the checks and the documentation come.
+//! Settings that a node is given when it is made. One table of settings is the source of the
+//! command line, the environment's variables, the checks and the documentation.
 
 mod table;
 #[cfg(test)]
@@ -14,19 +14,19 @@ use self::value::Value;
 /// A row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// Its name: on the command line behind two dashes.
+    /// The setting's name: on the command line behind two dashes.
     pub name: &'static str,
     /// The variable of the environment that gives it where the command line does not.
     pub variable: &'static str,
-    /// What stands for its value in the help.
+    /// The placeholder of the setting's value in the help.
     pub placeholder: &'static str,
-    /// What values it takes.
+    /// The values that the setting takes.
     pub range: &'static str,
-    /// What it does: sentences, and their line breaks.
+    /// The setting's description: sentences, and their line breaks.
     pub doc: &'static str,
     /// Whether the command line may have it several times; the values come together.
     pub is_several: bool,
-    /// At most one.
+    /// The value where the command line has the name alone; at most one.
     bare: &'static [&'static str],
     get: fn(&NodeSettings) -> String,
     set: fn(&mut NodeSettings, &str) -> Result<(), ()>,
@@ -43,9 +43,9 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 pub struct InvalidSetting {
     /// Name of the setting.
     pub name: &'static str,
-    /// What it was to be.
+    /// The value that was given.
     pub value: String,
-    /// What it may be.
+    /// The values that are allowed.
     pub range: &'static str,
 }
 
@@ -55,7 +55,7 @@ impl Setting {
         TABLE.iter().find(|setting| setting.name == name)
     }
 
-    /// Its value where the command line has its name and no value, if that may be.
+    /// The setting's value where the command line has its name and no value, if that may be.
     pub fn bare(&self) -> Option<&'static str> {
         self.bare.first().copied()
     }
@@ -83,7 +83,7 @@ impl Setting {
         })
     }
 
-    /// What it does, in one line.
+    /// The setting's description in one line.
     pub fn summary(&self) -> String {
         let words = self.doc.split_whitespace().collect::<Vec<_>>();
         words.join(" ")
@@ -91,7 +91,7 @@ impl Setting {
 }
 
 impl NodeSettings {
-    /// How many of its peers one user and one process can be.
+    /// Bounds of how many of its peers one user and one process can be.
     pub(crate) fn quotas(&self) -> Quotas {
         Quotas {
             process: self.peers_per_process.into(),
@@ -103,7 +103,7 @@ impl NodeSettings {
     ///
     /// # Errors
     ///
-    /// The first that is out of it.
+    /// Checks that every value is in its range. Returns the first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         TABLE
             .iter()
@@ -117,7 +117,7 @@ impl NodeSettings {
     }
 }
 
-/// The table for people who read documentation: Markdown.
+/// The table for the documentation's readers: Markdown.
 pub fn document() -> String {
     let mut text =
         String::from("| setting | variable | values | default | what |\n| --- | --- | --- | --- | --- |\n");

@@ -15,8 +15,8 @@ use crate::fabric::{GroupId, GroupIds, UserIds};
 use crate::kernel::{DEFAULT_DEVICE, InterfaceName};
 use crate::placement::Placement;
 
-/// Makes the structure and the table from the same rows: a documented field
-/// with its default; its name, variable and placeholder; its range in words and in code.
+/// Makes the structure and the table from the same rows. A row is a documented field with its
+/// default; its name, variable and placeholder; its range in words and in code.
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,
         $name:literal $variable:literal $placeholder:literal, $range:literal $check:expr

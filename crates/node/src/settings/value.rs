@@ -1,4 +1,4 @@
-//! Kinds of values: how each is written and read.
+//! Kinds of values, and how each is written and read.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ macro_rules! plain {
 
 plain!(u8 u16 u32 Placement DemuxStrategy UserIds GroupIds);
 
-/// What is not given is found, not there, or follows from something else.
+/// A value that is not given is found, is absent, or follows from another one.
 impl<T: FromStr + Display + Optional> Value for Option<T> {
     fn parse(text: &str) -> Option<Self> {
         match text {

@@ -1,5 +1,6 @@
-//! Wake-ups that wait until the lease is let go: whoever is woken before that may take the
-//! processor from the one who has it, only to find that it has to wait for it.
+//! Wake-ups that wait until the lease is let go. A thread that is woken before that may take the
+//! processor from the thread that has the lease. It would only find that it has to wait for the
+//! lease.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,19 +11,19 @@ use crate::direct::ListenerBell;
 use toehold_shm::Farewell;
 use toehold_shm::direct::LISTENERS;
 
-/// Wake-ups that one who has the lease owes at most. What there is no room for is done at once.
+/// Wake-ups that a thread with the lease owes at most. What there is no room for is done at once.
 const MOST: usize = 4;
 
-/// Whom to wake. Numbers are those of shards, [`Wakes`] has them all.
+/// The thread to wake. Numbers are those of shards, [`Wakes`] has them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakeup {
-    /// Who sleeps on the lanes of a channel.
+    /// Threads that sleep on the lanes of a channel.
     Lanes { shard: u8, channel: u32 },
-    /// Who rests on a word.
+    /// The thread that rests on a word.
     Parked { shard: u8, word: u16 },
-    /// Who sleeps at the link.
+    /// The thread that sleeps at the link.
     Sleeper { shard: u8 },
-    /// Those of a process who rest on descriptors of their own.
+    /// The threads of a process that rest on descriptors of their own.
     Resters { shard: u8, process: u16 },
 }
 
@@ -38,17 +39,17 @@ impl Wakeup {
     }
 }
 
-/// What one who has the lease owes.
+/// The wake-ups that the thread with the lease owes.
 #[derive(Debug, Default)]
 pub(crate) struct Due(Cell<Debt>);
 
-/// What one owes who had it.
+/// The wake-ups that a thread owes that had the lease.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Debt {
     wakeups: [Option<Wakeup>; MOST],
     /// Numbers of published listeners whose waiters are to be told.
     listeners: [Option<u16>; MOST],
-    /// Beyond them, a bit for each number modulo 64.
+    /// A bit for each further number modulo 64.
     crowd: u64,
 }
 
@@ -108,10 +109,10 @@ impl Due {
     }
 }
 
-/// What a thread of a node does when it lets go of a shard.
+/// The work of a thread of a node when it lets go of a shard.
 #[derive(Debug)]
 pub struct Leaving {
-    /// Of all shards of the node.
+    /// The wakes of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
 }
 

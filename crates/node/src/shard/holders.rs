@@ -1,9 +1,8 @@
-//! Which connection or listener a holder stands for.
+//! The connections and listeners that holders stand for.
 //!
-//! A *holder* is a pair of connected Unix sockets: programs have one end as the
-//! descriptor of a connection or listener, the engine has the other end and sees
-//! when nobody has the first one any more. The engine gives out their numbers,
-//! which are the indices of this table.
+//! A *holder* is a pair of connected Unix sockets. Programs have one end as the descriptor of a
+//! connection or listener. The engine has the other end and sees when no process has the first one
+//! any more. The engine gives out their numbers, which are the indices of this table.
 
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
@@ -25,22 +24,23 @@ struct Record {
     relayed: u32,
 }
 
-/// So that nobody looks at memory that was never used, which would take it.
+/// Bounds the looks, so that no thread looks at memory that was never used, which would take it.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Head {
     /// No holder from this number on has ever stood for anything.
     touched: u32,
-    /// How many stand for something.
+    /// The number of holders that stand for something.
     used: u32,
-    /// For how many of those the engine carries bytes.
+    /// The number of those for which the engine carries bytes.
     relayed: u32,
     /// Connections of its own for which it does.
     callers: u32,
 }
 
 impl Head {
-    /// A record that was so stands for nothing, or for something else.
+    /// Takes a record's relaying out of the count, since it stands for nothing, or for something
+    /// else.
     #[inline]
     fn forget(&mut self, record: &mut Record) {
         self.relayed = self.relayed.wrapping_sub(record.relayed);
@@ -48,7 +48,7 @@ impl Head {
     }
 }
 
-/// What the holders of all processes of a node stand for.
+/// The connections and listeners that the holders of all processes of a node stand for.
 #[derive(Debug)]
 pub(crate) struct Holders {
     head: Table<Head>,
@@ -67,7 +67,7 @@ impl Holders {
         })
     }
 
-    /// From now on the holder stands for this. False: there is no such holder.
+    /// Lets the holder stand for a source from now on. Returns `false` if there is no such holder.
     #[inline]
     pub(crate) fn set(&mut self, number: u32, process: u16, source: Event) -> bool {
         let Some(record) = self.records.get_mut(number as usize) else {
@@ -81,13 +81,15 @@ impl Holders {
         record.process = process;
         record.attended = 0;
         head.forget(record);
-        // Who is killed leaves a record that is whole, or that stands for what it did before.
+        // A process that is killed leaves a record that is whole, or that stands for what it did
+        // before.
         compiler_fence(Release);
         record.source = source.word();
         true
     }
 
-    /// A program waits on the node for what the holder stands for, or is told of it there.
+    /// Notes that a program waits on the node for what the holder stands for, or is told of it
+    /// there.
     #[inline]
     pub(crate) fn attend(&mut self, number: u32) {
         if let Some(record) = self.records.get_mut(number as usize) {
@@ -101,7 +103,7 @@ impl Holders {
         record.is_some_and(|record| record.attended != 0)
     }
 
-    /// From now on it stands for a connection whose bytes the engine carries.
+    /// Lets a holder stand for a connection whose bytes the engine carries, from now on.
     pub(crate) fn relay(&mut self, number: u32, source: Event) {
         if let Some(record) = self.records.get_mut(number as usize) {
             record.source = source.word();
@@ -130,12 +132,13 @@ impl Holders {
         (record.relayed != 0).then(|| self.get(number)).flatten()
     }
 
-    /// How many stand for something.
+    /// The number of holders that stand for something.
     pub(crate) fn len(&self) -> u32 {
         self.head[0].used
     }
 
-    /// For how many of those, and of connections of its own, the engine carries bytes.
+    /// The number of connections whose bytes the engine carries: those of holders, and those of its
+    /// own.
     pub(crate) fn relays(&self) -> u32 {
         self.head[0].relayed.wrapping_add(self.head[0].callers)
     }
@@ -147,7 +150,7 @@ impl Holders {
         (head.used, head.relayed) = (random() as u32, random() as u32);
     }
 
-    /// After somebody died in the middle of a change: counts anew.
+    /// Counts anew after a process died in the middle of a change.
     pub(super) fn mend(&mut self) {
         let Holders { head, records } = self;
         let head = &mut head[0];
@@ -159,13 +162,13 @@ impl Holders {
         }
     }
 
-    /// What the holder stands for.
+    /// The connection or listener that the holder stands for.
     pub(crate) fn get(&self, number: u32) -> Option<Event> {
         let record = self.records.get(number as usize)?;
         (record.source != 0).then(|| Event::from_word(record.source))
     }
 
-    /// What the holder stood for; from now on it stands for nothing.
+    /// Takes the connection or listener from the holder, which stands for nothing from now on.
     #[inline]
     pub(crate) fn take(&mut self, number: u32) -> Option<Event> {
         let source = self.get(number)?;
@@ -182,12 +185,13 @@ impl Holders {
         self.owners().any(|(held, _)| held == source)
     }
 
-    /// Whose the connections and listeners are.
+    /// The connections and listeners, with the processes that have them.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (Event, u16)> {
         self.held().map(|(_, source, process)| (source, process))
     }
 
-    /// The same, with the numbers of the holders.
+    /// The connections and listeners that holders stand for: the holder's number, the source and
+    /// its process.
     pub(crate) fn held(&self) -> impl Iterator<Item = (u32, Event, u16)> {
         let touched = self.records.iter().take(self.head[0].touched as usize);
         let used = (0..).zip(touched).filter(|(_, record)| record.source != 0);

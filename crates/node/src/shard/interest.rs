@@ -1,10 +1,10 @@
-//! What a registration with a poll is watched for, in the terms of epoll(7).
+//! The interest of a registration with a poll, in the terms of epoll(7).
 
 use std::ops::{BitOr, BitOrAssign};
 
 use toehold_stack::{Change, Readiness};
 
-/// What a registration is watched for. Errors and hang-ups are told in any case.
+/// The events for which a registration is watched. Errors and hang-ups are told in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest(u16);
 
@@ -17,9 +17,9 @@ impl Interest {
     pub const PRIORITY: Interest = Interest(4);
     /// The end of the stream, told apart from data (EPOLLRDHUP).
     pub const READ_CLOSED: Interest = Interest(8);
-    /// To be told once for each change, not as long as the level lasts (EPOLLET): when more
-    /// data or connections come, when there is room after it was missing, when the state
-    /// changes, and when the registration is made or changed. What is told then is all that
+    /// To be told once for each change, not as long as the level lasts (EPOLLET). A change is that
+    /// more data or connections come, that there is room after it was missing, or that the state
+    /// changes. The registration's making and changing count, too. What is told then is all that
     /// the source is ready for.
     pub const EDGE: Interest = Interest(16);
     /// To be told once, then no more until it is registered again, not even of errors
@@ -35,12 +35,12 @@ impl Interest {
     /// An announcement of urgent data, whether or not they have come or were read (SIGURG).
     pub(crate) const ANNOUNCED: Interest = Interest(256);
 
-    /// Nothing but errors and hang-ups.
+    /// Interest in errors and hang-ups alone.
     pub const fn none() -> Interest {
         Interest(0)
     }
 
-    /// Both.
+    /// Interest in the events of either.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub const fn add(self, other: Interest) -> Interest {
@@ -113,7 +113,7 @@ impl Interest {
         change.is_among(changes)
     }
 
-    /// What of this readiness is to be told; `None` if there is nothing to tell.
+    /// The part of this readiness that is to be told; `None` if there is nothing to tell.
     pub fn select(self, readiness: Readiness) -> Option<Readiness> {
         let told = Readiness {
             readable: readiness.readable && self.is_readable(),

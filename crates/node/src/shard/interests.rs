@@ -1,10 +1,10 @@
-//! Who wants to know when a connection or listener changes: threads that wait
-//! in a call on it, and polls it is registered with.
+//! The threads that wait in a call on a connection or listener for a change of it, and the polls it
+//! is registered with.
 //!
-//! A hash of lists in shared memory. A *key* is what is waited for: the word of
-//! a connection or listener ([`Event::word`]), or of a poll. What is found here
-//! is only as good as the programs of the node: indices are checked, and walks
-//! along lists end after as many steps as there are entries.
+//! A hash of lists in shared memory. A *key* is what is waited for: the word of a connection or
+//! listener ([`Event::word`]), or of a poll. What is found here is only as good as the programs of
+//! the node. So indices are checked, and walks along lists end after as many steps as there are
+//! entries.
 
 use toehold_shm::{Carver, OutOfMemory, Slab, Table};
 use toehold_stack::Event;
@@ -15,11 +15,11 @@ use super::interest::Interest;
 /// Keys of polls have this bit, which no index of a connection or listener reaches.
 const POLL: u64 = 1 << 30;
 
-/// What is waited for.
+/// The key of an entry's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
-/// What can be registered with a poll.
+/// A source that can be registered with a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
     /// A connection or listener.
@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// What an entry is.
+/// The kinds of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Kind {
@@ -76,14 +76,15 @@ pub(crate) struct Entry {
     /// Next entry of the bucket.
     next: u32,
     pub(crate) owner: u32,
-    /// Which of the names a source is registered under with its poll.
+    /// The name under which a source is registered with its poll.
     name: u32,
-    /// What a registration is watched for, an [`Interest`].
+    /// The events for which a registration is watched, an [`Interest`].
     pub(crate) interest: u32,
     kind: u8,
-    /// Not 0: in its poll's queue.
+    /// Whether the entry is in its poll's queue (not 0).
     pub(crate) queued: u8,
-    /// What the registrations in several shards of one source have in common; 0: it is in one.
+    /// The number that the registrations in several shards of one source have in common; 0 if it is
+    /// in one.
     pub(crate) group: u16,
     /// Next entry of its poll's queue.
     pub(crate) queue_next: u32,
@@ -110,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// One of a poll's, in no queue and set yet.
+    /// An entry of a poll's, in no queue and set yet.
     pub(crate) fn of_poll(kind: Kind, poll: u32, key: Key, token: u64, interest: Interest) -> Entry {
         Entry {
             token,
@@ -119,12 +120,12 @@ impl Entry {
         }
     }
 
-    /// The same under another name than 0.
+    /// This entry under another name than 0.
     pub(crate) fn named(self, name: u32) -> Entry {
         Entry { name, ..self }
     }
 
-    /// The same of a source that is in several shards.
+    /// This entry as that of a source that is in several shards.
     pub(crate) fn in_group(self, group: u16) -> Entry {
         Entry { group, ..self }
     }
@@ -133,13 +134,13 @@ impl Entry {
         Key(self.key)
     }
 
-    /// In no poll's queue and set.
+    /// Takes the entry's links to its poll's queue and set away.
     pub(super) fn unlink(&mut self) {
         (self.queued, self.queue_next) = (0, 0);
         (self.set_next, self.set_previous) = (0, 0);
     }
 
-    /// What a registration is of.
+    /// The source of a registration.
     #[inline]
     pub(crate) fn watched(&self) -> Watched {
         match self.key & POLL {
@@ -148,7 +149,7 @@ impl Entry {
         }
     }
 
-    /// What a registration is watched for.
+    /// The interest of a registration.
     #[inline]
     pub(super) fn interest(&self) -> Interest {
         Interest::from_word(self.interest)
@@ -207,7 +208,7 @@ impl Interests {
         self.entries.get_mut(index)
     }
 
-    /// `None`: there are as many interests as there may be.
+    /// Adds an entry. Returns `None` if there are as many interests as there may be.
     pub(crate) fn insert(&mut self, entry: Entry) -> Option<u32> {
         let bucket = self.bucket(entry.key());
         let next = self.buckets[bucket];
@@ -216,7 +217,7 @@ impl Interests {
         Some(index)
     }
 
-    /// Takes the entry out. Its poll's lists are the poll's affair.
+    /// Takes the entry out of its key's list. The poll takes it out of its own lists.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(entry) = self.entries.get(index) else {
             return;
@@ -232,7 +233,7 @@ impl Interests {
         self.entries.remove(index);
     }
 
-    /// Removes what a thread waits for that will not do so itself.
+    /// Removes the interests of a thread that will not do so itself.
     pub(crate) fn remove_threads(&mut self, slot: u32) {
         let entries = self.entries.iter_live();
         let own = entries.filter(|(_, entry)| entry.is(Kind::Thread) && entry.owner == slot);
@@ -241,8 +242,8 @@ impl Interests {
         }
     }
 
-    /// After somebody died in the middle of a change: keeps those entries that `keep` says, and
-    /// makes the lists anew. Polls' lists are the polls' affair.
+    /// Mends the entries after a process died in the middle of a change: keeps those that `keep`
+    /// says, and makes the lists anew. The polls mend their own lists.
     pub(super) fn mend(&mut self, keep: impl Fn(&Entry) -> bool) {
         self.entries.mend(|_, entry| keep(entry));
         self.buckets.fill(0);
@@ -275,7 +276,7 @@ impl Interests {
         self.entries[index].kind = 7;
     }
 
-    /// Of all entries.
+    /// The indices of all entries.
     pub(super) fn indices(&self) -> Vec<u32> {
         self.entries.iter_live().map(|(index, _)| index).collect()
     }
@@ -297,7 +298,7 @@ impl Interests {
         same.next().map(|(index, _)| index)
     }
 
-    /// What a thread waits for with this key.
+    /// The entry of a thread that waits for something with this key.
     pub(crate) fn thread(&self, key: Key, slot: u32) -> Option<u32> {
         self.of(key)
             .find(|(_, entry)| entry.is(Kind::Thread) && entry.owner == slot)
@@ -329,7 +330,7 @@ impl Interests {
         })
     }
 
-    /// The keys are this node's own numbers: nobody outside can choose them to collide.
+    /// The keys are this node's own numbers: no peer can choose them to collide.
     #[inline]
     fn bucket(&self, key: Key) -> usize {
         let product = u128::from(key.0) * 0x9e37_79b9_7f4a_7c15;

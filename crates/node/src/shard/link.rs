@@ -14,9 +14,9 @@ use toehold_shm::ArenaId;
 
 use crate::clock;
 
-/// A link. The port is told apart because it can do more than others: the node's
-/// processes share it, and record what crosses it, whichever of them drives. The mesh
-/// is told apart because it is what a node with a process of its own has.
+/// A link. The port is told apart because it can do more than others. The node's processes share
+/// it, and record what crosses it, whichever of them drives. The mesh is told apart because a node
+/// with a process of its own has it.
 pub(crate) enum NodeLink {
     Port(Box<Port>, Tap),
     Mesh(Box<Mesh>),
@@ -24,7 +24,7 @@ pub(crate) enum NodeLink {
 }
 
 impl NodeLink {
-    /// The port, if it is one.
+    /// The port, if the link is one.
     #[inline]
     pub(crate) fn port(&mut self) -> Option<&mut Port> {
         match self {

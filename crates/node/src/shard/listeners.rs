@@ -1,5 +1,5 @@
 //! Listeners of a shard. Those of a node's first shard take direct connections, if the node has
-//! them: whatever changes there has to be told to its directory.
+//! them. The node's directory is told of every change there.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// As [`Stack::listen`](toehold_stack::Stack::listen).
+    /// The errors of [`Stack::listen`](toehold_stack::Stack::listen).
     pub fn listen(
         &mut self,
         local: SocketAddr,
@@ -47,7 +47,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// As [`Stack::set_listener_option`](toehold_stack::Stack::set_listener_option).
+    /// The errors of [`Stack::set_listener_option`](toehold_stack::Stack::set_listener_option).
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> Result<(), SocketError> {
         self.stack.set_listener_option(id, option)?;
         if matches!(option, SocketOption::DeferAccept(_)) {
@@ -56,7 +56,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What a listener is for peers, if it takes direct connections.
+    /// The id by which peers know a listener, if it takes direct connections.
     pub fn direct_listener(&mut self, id: ListenerId) -> Option<direct::ListenerId> {
         self.published.as_mut()?.listener_of(Event::Listener(id))
     }
@@ -75,14 +75,14 @@ impl Shard {
         }
     }
 
-    /// Something waits for a listener.
+    /// Notes that a call or poll waits for a listener.
     pub(crate) fn attend(&mut self, id: ListenerId) {
         if let Some(published) = &mut self.published {
             published.attend(Event::Listener(id));
         }
     }
 
-    /// A listener is about to be closed.
+    /// Withdraws a listener that is about to be closed from peers.
     pub(super) fn unpublish(&mut self, id: ListenerId) {
         if let (Some(published), Ok(bound)) = (&mut self.published, self.stack.listener_addr(id))
             && published.close(Event::Listener(id), bound.port())

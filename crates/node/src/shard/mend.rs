@@ -1,10 +1,10 @@
 //! A shard whose process was killed while it had the lease, at any instruction.
 //!
-//! Records say what there is: entries what is waited for and by whom, waiters who rests, holders
-//! what they stand for. Each is made, or changed in what matters, by one write. All that
-//! leads to them (lists, counts, marks) is made anew, so that it need not be known what was
-//! half done. What was the dead process's is still there then, and is taken from it as from
-//! any that dies ([`Shard::forget_process`]).
+//! Records say what there is: entries what is waited for and by which thread, waiters which threads
+//! rest, holders what they stand for. Each is made, or changed in what matters, by one write. All
+//! that leads to them (lists, counts, marks) is made anew, so that it need not be known what was
+//! half done. What was the dead process's is still there then, and is taken from it as from any
+//! that dies ([`Shard::forget_process`]).
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use crate::driver::Mode;
 use toehold_stack::Event;
 
 impl Shard {
-    /// Makes the shard whole after a process was killed while it had the lease. Nobody drives
-    /// after this, and nobody was told of what may have happened: all who rest are to be roused.
-    /// False: it cannot be made whole.
+    /// Makes the shard whole after a process was killed while it had the lease. No thread drives
+    /// after this, and none was told of what may have happened: all that rest must be woken.
+    /// Returns `false` if it cannot be made whole.
     #[must_use]
     pub(crate) fn mend(&mut self, dead: u16) -> bool {
         self.tick();
@@ -29,7 +29,7 @@ impl Shard {
         let Ok(changed) = self.stack.mend(dead) else {
             return false;
         };
-        // What was just being made has nobody yet who would close it.
+        // What was just being made has no process yet that would close it.
         if let Some(source) = changed.filter(|&source| !self.waiting.holders.have(source)) {
             self.close(source);
         }
@@ -55,7 +55,8 @@ impl Shard {
 }
 
 impl Waiting {
-    /// Makes anew what leads to who waits for what, and takes out what makes no sense.
+    /// Makes the lists anew that say which thread waits for what, and takes out what makes no
+    /// sense.
     pub(super) fn mend(&mut self) {
         let Waiting {
             interests,

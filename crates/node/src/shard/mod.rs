@@ -1,8 +1,7 @@
-//! A shard: a stack, the link it uses, and who waits for it.
+//! A shard: a stack, the link it uses, and the threads that wait for it.
 //!
-//! This is one process's handles to state that lies in the node's region, and
-//! what it needs beside them. Everything here happens under the shard's lease
-//! and never waits.
+//! These are one process's handles to state that lies in the node's region, with what it needs
+//! beside them. Everything here happens under the shard's lease and never waits.
 
 mod due;
 mod holders;
@@ -47,14 +46,14 @@ const BURST: usize = 64;
 /// With as many connections, their control blocks fill the cache of a processor's core.
 const MANY_CONNECTIONS: u32 = 2048;
 
-/// About so many bytes, if they are long: no more than stay in the processor's own cache until
-/// the program reads them.
+/// Bytes of a burst of long frames, about: no more than stay in the processor's own cache until the
+/// program reads them.
 const BURST_BYTES: usize = 64 << 10;
 
 /// A frame is long from this length on: its copy takes longer than all else that is done with it.
 const LONG_FRAME: usize = 16 << 10;
 
-/// About how fast a program reads what was in long frames.
+/// Speed, about, at which a program reads the bytes of long frames.
 const READ_BYTES_PER_NS: u64 = 4;
 
 /// How much time may pass between two looks at the timers while frames flow.
@@ -67,18 +66,18 @@ const DISCARDS_NS: u64 = 1_000_000_000;
 /// A program that only ever writes looks for acknowledgements this often.
 const STALE_NS: u64 = 2_000;
 
-/// When to try again to send what the link had no room for, if nothing else
-/// happens before: most links cannot tell when there is room again.
+/// When to try again to send what the link had no room for, if nothing else happens before. Most
+/// links cannot tell when there is room again.
 const FULL_LINK_RETRY_NS: u64 = 1_000_000;
 
-/// What wakes a thread that rests.
+/// The reason to wake a thread that rests.
 #[derive(Debug, Clone, Copy)]
 pub enum Subscription {
     /// A change of a connection or listener.
     Source(Event),
     /// A source registered with a poll.
     Poll(u32),
-    /// Nothing but the need for a driver.
+    /// The need for a driver alone.
     Nothing,
 }
 
@@ -97,27 +96,27 @@ pub struct Shard {
     /// The stack.
     pub stack: Stack,
     pub(crate) link: NodeLink,
-    /// The time of this round.
+    /// The time of the present round.
     pub now: Instant,
     /// When this process last asked the link for frames.
     received_at: Instant,
     housekeeping_at: Instant,
     /// When the engine may next be asked to give pages back.
     discards_at: Instant,
-    /// About the length of the longest frame that came lately, a guess at that of the next.
+    /// The length of the longest frame that came lately, about: a guess at that of the next.
     frame_len: usize,
     /// Bytes of the long ones among the frames that came last, which the program has to copy.
     unread: usize,
     pub(crate) waiting: Waiting,
-    /// Somebody was woken on a lane since the driver last looked for frames.
+    /// A thread was woken on a lane since the driver last looked for frames.
     pub(crate) has_woken: bool,
     bells: Bells,
     channels: Channels,
-    /// Where what is not for the stack goes, if the kernel's is beside it.
+    /// The way of frames that are not for the stack, if the kernel's is beside it.
     pub(crate) kernel: Option<Outlet>,
-    /// The listeners that take direct connections, of a node that has them: in its first shard.
+    /// The listeners that take direct connections: in the first shard of a node that has them.
     pub(crate) published: Option<Published>,
-    /// Of all shards of the node.
+    /// The wakes of all shards of the node.
     pub(crate) wakes: Arc<Wakes>,
 }
 
@@ -170,8 +169,8 @@ impl Shard {
         }
     }
 
-    /// No more frames than the program's buffer will probably hold: what is
-    /// beyond has to be copied twice.
+    /// Receives no more frames than the program's buffer will probably hold: what is beyond has to
+    /// be copied twice.
     #[inline]
     fn receive_into(&mut self, placement: &mut DirectReceive<'_>) -> usize {
         let mut frames = 0;
@@ -200,8 +199,9 @@ impl Shard {
         }
     }
 
-    /// With more connections than a processor's caches hold it is their memory that segments
-    /// wait for: that of several is fetched before the first one is handled.
+    /// Receives segments of connections that are more than a processor's caches hold. Segments wait
+    /// for the memory of their connections then, so that of several is fetched before the first one
+    /// is handled.
     #[inline(never)]
     fn receive_foreseen(&mut self, budget: usize, mut placement: Option<&mut DirectReceive<'_>>) -> usize {
         let mut frames = 0;
@@ -262,13 +262,13 @@ impl Shard {
         self.link.is_quiet()
     }
 
-    /// Fills `watch` with what to look at, without the lease, for the next frame.
+    /// Fills `watch` with the words to look at, without the lease, for the next frame.
     #[inline]
     pub(crate) fn watch(&self, watch: &mut Watch) -> bool {
         self.link.watch(watch)
     }
 
-    /// Does what came of the frames or of a program's call: sends, and wakes.
+    /// Responds to received frames, or to a program's call: sends, and wakes threads.
     #[inline]
     pub fn respond(&mut self) {
         if self.stack.has_output() {
@@ -277,13 +277,13 @@ impl Shard {
         self.dispatch();
     }
 
-    /// Whether a peer may wait for what was put off.
+    /// Whether a peer may wait for an acknowledgement that was put off.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.stack.owes_acknowledgements()
     }
 
-    /// Puts nothing off any more: whoever drives has had nothing to do for a moment.
+    /// Puts nothing off any more: the thread that drives has had nothing to do for a moment.
     #[cold]
     pub(crate) fn settle_debts(&mut self) {
         self.stack.acknowledge(self.now);
@@ -297,7 +297,7 @@ impl Shard {
         self.link.flush();
     }
 
-    /// Tells those concerned what has changed.
+    /// Tells the threads and polls concerned of changes.
     #[inline]
     pub(crate) fn dispatch(&mut self) {
         while let Some((event, change)) = self.stack.next_change() {
@@ -331,8 +331,8 @@ impl Shard {
             && self.waiting.seats.driver().is_none()
     }
 
-    /// How long a program takes to read what came last, about. More would only wait behind it,
-    /// and be in no cache any more when its turn comes.
+    /// How long a program takes to read what came last, about. More frames would only wait behind
+    /// it, and be in no cache any more when their turn comes.
     fn reading_ns(&self) -> u64 {
         self.unread as u64 / READ_BYTES_PER_NS
     }
@@ -347,8 +347,8 @@ impl Shard {
         }
     }
 
-    /// Looks at the link if that was long ago, for a call that never waits and may be made
-    /// again and again: as long as a program calls, nobody else looks.
+    /// Looks at the link if that was long ago, for a call that never waits and may be made again
+    /// and again. As long as a program calls, no other thread looks.
     #[inline]
     pub fn look_if_stale(&mut self) {
         self.tick();
@@ -357,7 +357,8 @@ impl Shard {
         }
     }
 
-    /// The same for a call that has an answer already, which a look would not make better.
+    /// Looks at the link if that is overdue, for a call that has an answer already, which a look
+    /// would not make better.
     #[inline]
     pub fn look_if_overdue(&mut self) {
         self.tick();
@@ -366,7 +367,7 @@ impl Shard {
         }
     }
 
-    /// A round without waiting, for callers that never wait.
+    /// Does a round without waiting, for callers that never wait.
     pub fn poll_once(&mut self, placement: Option<&mut DirectReceive<'_>>) -> usize {
         self.tick();
         let frames = self.receive(placement);
@@ -388,8 +389,8 @@ impl Shard {
         self.housekeeping_at
     }
 
-    /// Runs timers, takes in who joined or left, sends what waits. Also the
-    /// round before sleeping: what is not done here is not done until the next wake-up.
+    /// Runs timers, takes in peers that joined or left, sends what waits. It is also the round
+    /// before sleeping: what is not done here is not done until the next wake-up.
     pub fn housekeeping(&mut self) {
         self.housekeeping_at = self.now.plus_nanos(HOUSEKEEPING_NS);
         if self.stack.poll_timeout().is_some_and(|at| at <= self.now) {
@@ -433,8 +434,8 @@ impl Shard {
         clock::earlier(self.stack.poll_timeout(), retry)
     }
 
-    /// Announces to the link that nobody looks any more. False: something has
-    /// arrived, do another round.
+    /// Announces to the link that no thread looks any more. Returns `false` if something has
+    /// arrived: do another round.
     pub(crate) fn arm(&mut self) -> bool {
         if !self.waiting.seats.is_armed() {
             let armed = self.link.prepare_sleep();
@@ -443,8 +444,8 @@ impl Shard {
         self.waiting.seats.is_armed()
     }
 
-    /// Takes the announcement back, and the rings that came in. One that comes after somebody else took
-    /// it back stays, and whoever sleeps at the link would not sleep.
+    /// Takes the announcement back, and the rings that came in. A ring that comes after another
+    /// thread took it back stays, and the thread at the link would not sleep.
     pub(crate) fn quiet(&mut self) {
         if self.waiting.seats.is_armed() {
             self.disarm();
@@ -471,8 +472,8 @@ impl Shard {
         &self.link
     }
 
-    /// Lists a thread that is about to rest among those to be woken. False: there
-    /// is no room for it.
+    /// Lists a thread that is about to rest among those to be woken. Returns `false` if there is no
+    /// room for it.
     pub(crate) fn subscribe(&mut self, subscription: Subscription, slot: u32) -> bool {
         let key = subscription.key();
         key.is_none_or(|key| {
@@ -488,8 +489,8 @@ impl Shard {
         }
     }
 
-    /// A process of the node is gone: nothing of it rests or drives any more, and
-    /// its polls are closed. Its connections and listeners are gone with their holders.
+    /// Forgets a process of the node that is gone: nothing of it rests or drives any more, and its
+    /// polls are closed. Its connections and listeners are gone with their holders.
     pub(crate) fn forget_process(&mut self, process: u16) {
         if self.waiting.seats.driver_process() == Some(process) {
             self.waiting.seats.clear_driver();
@@ -508,7 +509,7 @@ impl Shard {
         self.respond();
     }
 
-    /// The thread of the slot does not rest any more.
+    /// Notes that the thread of the slot does not rest any more.
     fn end_rest(&self, slot: u32) {
         if let Some(waiter) = self.waiting.seats.waiters.get(slot)
             && let Some(home) = self.wakes.all().get(usize::from(waiter.home))
@@ -517,7 +518,7 @@ impl Shard {
         }
     }
 
-    /// Holders that no process has any more: closes what they stood for.
+    /// Closes the connections and listeners of holders that no process has any more.
     pub(crate) fn forget_holders(&mut self, holders: &[u32]) {
         self.tick();
         for &holder in holders {
@@ -528,12 +529,12 @@ impl Shard {
         self.respond();
     }
 
-    /// Takes a connection from whoever has it, for the engine to carry its bytes: who waits
-    /// for it is told.
+    /// Takes a connection from the process that has it, for the engine to carry its bytes. Threads
+    /// that wait for it are told.
     ///
     /// # Errors
     ///
-    /// As [`Stack::rename`].
+    /// The errors of [`Stack::rename`].
     pub(crate) fn relay(&mut self, holder: u32, id: ConnectionId) -> Result<(), SocketError> {
         let renamed = self.stack.rename(id)?;
         self.tick();

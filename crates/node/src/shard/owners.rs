@@ -1,5 +1,5 @@
-//! Which process has which poll: what is to be closed when a process ends without
-//! having done so.
+//! The processes that have polls: a poll is to be closed when its process ends without having done
+//! so.
 
 use toehold_shm::{Carver, OutOfMemory, Slab};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -32,13 +32,13 @@ impl Owners {
         self.records.len()
     }
 
-    /// Notes who has it; `None` if there is no room for that.
+    /// Notes the process that has it; `None` if there is no room for that.
     pub(crate) fn insert(&mut self, process: u16, poll: u32) -> Option<u32> {
         let process = process.into();
         self.records.insert(Record { poll, process })
     }
 
-    /// It was closed.
+    /// Removes the record of a poll that was closed.
     pub(crate) fn remove(&mut self, record: u32) {
         self.records.remove(record);
     }
@@ -48,7 +48,7 @@ impl Owners {
         self.records_of(process).map(|(_, poll)| poll)
     }
 
-    /// After somebody died in the middle of a change: keeps those whose polls are open.
+    /// Keeps the records whose polls are open, after a process died in the middle of a change.
     pub(super) fn mend(&mut self, is_open: impl Fn(u32) -> bool) {
         self.records.mend(|_, record| is_open(record.poll));
     }

@@ -1,9 +1,9 @@
 //! Polls: sets of connections and listeners, and which of them may be ready.
 //!
-//! The stack tells of changes; a level is what remains of them. So a source
-//! that was found ready stays in the queue and is looked at again next time,
-//! and one that was not leaves it until the stack tells of another change that
-//! its poll is interested in. One that is watched for edges leaves it in any case.
+//! The stack tells of changes; a level is what remains of them. So a source that was found ready
+//! stays in the queue and is looked at again next time. A source that was not ready leaves the
+//! queue until the stack tells of another change that its poll is interested in. One that is
+//! watched for edges leaves it in any case.
 //!
 //! A poll may watch others: it is told when they have something to tell.
 //!
@@ -20,20 +20,21 @@ use super::interests::{Entry, Interests, Key, Kind, Watched};
 /// Polls of a node at once, at most.
 pub(super) const CAPACITY: u32 = 1 << 14;
 
-/// Polls in polls in polls are looked at so deep. Whoever passes the kernel's calls on has no
-/// deeper ones, nor any that watch themselves.
+/// Polls in polls in polls are looked at so deep. A library that passes the kernel's calls on has
+/// no deeper ones, nor any that watch themselves.
 pub(super) const MAX_DEPTH: u32 = 6;
 
-/// What a poll is told of a source.
+/// A report about a source to a poll.
 #[derive(Debug, Clone, Copy)]
 pub struct Told {
     /// The program's number for its registration.
     pub token: u64,
-    /// What the registrations in several shards of one source have in common; 0: it is in one.
+    /// The number that the registrations in several shards of one source have in common; 0 if it is
+    /// in one.
     pub group: u16,
-    /// Nothing more is told of it here until it is registered anew.
+    /// Whether no more is told of the source here until it is registered anew.
     pub is_one_shot: bool,
-    /// What it is ready for.
+    /// The readiness of the source.
     pub ready: Readiness,
 }
 
@@ -47,7 +48,7 @@ struct Poll {
     set_first: u32,
     /// Registrations that it has with other polls.
     watchers: u32,
-    /// Not 0: the engine's own, which no process is noted to have.
+    /// Whether this is the engine's own poll, which no process is noted to have (not 0).
     kept: u32,
 }
 
@@ -72,13 +73,13 @@ impl Polls {
         self.polls.len()
     }
 
-    /// A new poll, for whoever is then noted to have it; `None` if there are as many as there
-    /// may be.
+    /// A new poll, for a process that is then noted to have it; `None` if there are as many as
+    /// there may be.
     pub(crate) fn open(&mut self) -> Option<u32> {
         self.polls.insert(Poll::default())
     }
 
-    /// The same for the engine.
+    /// A new poll for the engine; `None` if there are as many as there may be.
     pub(crate) fn open_kept(&mut self) -> Option<u32> {
         let kept = Poll {
             kept: 1,
@@ -184,8 +185,8 @@ impl Polls {
         }
     }
 
-    /// After somebody died in the middle of a change: keeps the engine's polls and those that
-    /// somebody is noted to have.
+    /// Keeps the engine's polls and those that a process is noted to have, after a process died in
+    /// the middle of a change.
     pub(super) fn mend(&mut self, is_owned: impl Fn(u32) -> bool) {
         self.polls.mend(|index, poll| poll.kept != 0 || is_owned(index));
     }
@@ -200,8 +201,8 @@ impl Polls {
         is_known && self.is_open(entry.owner)
     }
 
-    /// Makes sets and queues anew, of entries that make sense. Whatever is registered may be
-    /// ready: of what happened somebody may have died who was about to tell.
+    /// Makes sets and queues anew, of entries that make sense. Whatever is registered may be ready:
+    /// the thread that was about to tell of it may have died.
     pub(super) fn mend_lists(&mut self, interests: &mut Interests) {
         let polls: Vec<u32> = self.polls.iter_live().map(|(index, _)| index).collect();
         for index in polls {
@@ -230,7 +231,7 @@ impl Polls {
         self.polls.get(poll).is_some_and(|poll| poll.watchers != 0)
     }
 
-    /// Changes what a registration is watched for.
+    /// Changes the events for which a registration is watched.
     pub(crate) fn change(interests: &mut Interests, entry: u32, token: u64, interest: Interest) {
         if let Some(entry) = interests.get_mut(entry) {
             entry.token = token;
@@ -238,7 +239,7 @@ impl Polls {
         }
     }
 
-    /// Ends a registration. False: it is none.
+    /// Ends a registration. Returns `false` if there is no such registration.
     pub(crate) fn remove(&mut self, interests: &mut Interests, index: u32) -> bool {
         let Some(&entry) = interests.get(index).filter(|entry| !entry.is(Kind::Thread)) else {
             return false;
@@ -296,8 +297,8 @@ impl Polls {
         }
     }
 
-    /// The entry's source has changed, or its waker was used. Whoever waits for
-    /// the poll has to be told, which is not done here.
+    /// Notes that the entry's source has changed, or its waker was used. Threads that wait for the
+    /// poll have to be told, which is not done here.
     pub(crate) fn may_be_ready(&mut self, interests: &mut Interests, index: u32) {
         let Some(entry) = interests.get_mut(index).filter(|entry| entry.queued == 0) else {
             return;
@@ -350,7 +351,7 @@ impl Polls {
         false
     }
 
-    /// A registration was told: a level is looked at again the next time.
+    /// Notes that a registration was told: a level is looked at again the next time.
     fn told(&mut self, interests: &mut Interests, index: u32, entry: &Entry) {
         let interest = entry.interest();
         if entry.is(Kind::Waker) {
@@ -365,8 +366,8 @@ impl Polls {
         }
     }
 
-    /// Tells what is ready, in turn: whoever was told last is looked at last.
-    /// Calls `tell` at most `room` times.
+    /// Tells what is ready, in turn: the source that was told last is looked at last. Calls `tell`
+    /// at most `room` times.
     pub(crate) fn collect(
         &mut self,
         interests: &mut Interests,
@@ -397,8 +398,7 @@ impl Polls {
         }
     }
 
-    /// A poll was told in another shard of a source that is here as well, and that it was to be told of
-    /// once.
+    /// Ends the one-shot registrations of a source that the poll was told of in another shard.
     pub(crate) fn spend(&self, interests: &mut Interests, poll: u32, group: u16) {
         let mut steps = Steps::along(interests.capacity());
         let mut next = self
@@ -414,7 +414,7 @@ impl Polls {
         }
     }
 
-    /// What is to be told of an entry now.
+    /// The present readiness of an entry's source that is to be told.
     fn ready(
         &self,
         interests: &Interests,
@@ -427,7 +427,7 @@ impl Polls {
             ..Readiness::default()
         };
         if entry.is(Kind::Waker) {
-            // It is for those who wait for the poll itself.
+            // It is for threads that wait for the poll itself.
             return (depth == 0).then(|| readable(true));
         }
         let interest = entry.interest();
@@ -438,13 +438,13 @@ impl Polls {
     }
 }
 
-/// What the source of a registration is ready for.
+/// The readiness of a registration's source.
 fn readiness(stack: &mut Stack, source: Event, interest: Interest) -> Readiness {
     match source {
         Event::Connection(id) => {
             let readiness = stack.readiness(id);
             if interest.is_writable() && !readiness.writable {
-                // Room is told of only if somebody wants it.
+                // Room is told of only if a thread wants it.
                 stack.want_write(id);
             }
             readiness

@@ -1,4 +1,5 @@
-//! Who drives the shard, and who rests until it is needed: shared memory.
+//! The thread that drives the shard, and the threads that rest until they are needed: shared
+//! memory.
 //!
 //! A *ticket* numbers a call that waits. A *waiter* is a thread that rests; its
 //! slot is also that of its word in [`toehold_shm::Parking`].
@@ -12,7 +13,7 @@ use crate::driver::Mode;
 /// Threads of a node that rest at once, at most; those beyond yield instead.
 pub(crate) const WAITERS: u32 = 1 << 12;
 
-/// All zeroes: nobody drives and nobody rests. Links are slots plus one; 0: none.
+/// All zeroes: no thread drives or rests. Links are slots plus one; 0: none.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct State {
@@ -29,11 +30,11 @@ struct State {
     sleeper: u32,
     parked_first: u32,
     parked_last: u32,
-    /// Not 0: the link was told that the node sleeps.
+    /// Whether the link was told that the node sleeps (not 0).
     armed: u32,
-    /// What the engine's driver does, a [`Mode`].
+    /// The mode of the engine's driver, a [`Mode`].
     mode: u32,
-    /// Counts what whoever drives does from time to time.
+    /// Counts the driver's periodic work.
     beat: u32,
     reserved: u32,
 }
@@ -42,25 +43,25 @@ struct State {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Waiter {
-    /// The call it waits in.
+    /// The call in which the thread waits.
     pub(crate) ticket: u64,
     pub(crate) process: u16,
-    /// The shard in which it has its word, which may be another one: a thread that waits
-    /// for several shards has a slot in each of them, and one word.
+    /// The shard in which it has its word, which may be another one. A thread that waits for
+    /// several shards has a slot in each of them, and one word.
     pub(crate) home: u8,
-    /// The shard whose sleepers' bell wakes it where it sleeps on descriptors.
+    /// The shard whose sleepers' bell wakes the thread where it sleeps on descriptors.
     pub(crate) bell: u8,
     next: u32,
     previous: u32,
-    /// Number of its word.
+    /// The number of the thread's word.
     pub(crate) word: u16,
-    /// Not 0: among the parked.
+    /// Whether the thread is among the parked (not 0).
     parked: u16,
 }
 
 const _: () = assert!(WAITERS <= 1 << 16 && size_of::<Waiter>() == 24);
 
-/// Who drove or slept at the link at one moment, and how far it was.
+/// The thread that drove or slept at the link at one moment, and how far it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pulse {
     driver: u64,
@@ -71,7 +72,7 @@ pub(crate) struct Pulse {
 /// The seats of a shard.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    /// Which shard of the node it is.
+    /// The shard's number in the node.
     index: u8,
     state: Table<State>,
     pub(crate) waiters: Slab<Waiter>,
@@ -95,7 +96,7 @@ impl Seats {
         Some(self.state[0].driver).filter(|&ticket| ticket != 0)
     }
 
-    /// Which shard of the node it is.
+    /// The shard's number in the node.
     #[inline]
     pub(crate) fn index(&self) -> u8 {
         self.index
@@ -118,14 +119,14 @@ impl Seats {
         self.state[0].driver = 0;
     }
 
-    /// Whoever drives still does.
+    /// Notes that the driver still drives.
     #[inline]
     pub(crate) fn beat(&mut self) {
         let state = &mut self.state[0];
         state.beat = state.beat.wrapping_add(1);
     }
 
-    /// Changes within a fraction of a millisecond while somebody drives.
+    /// Changes within a fraction of a millisecond while a thread drives.
     pub(crate) fn pulse(&self) -> Pulse {
         let state = &self.state[0];
         Pulse {
@@ -150,7 +151,7 @@ impl Seats {
         Some((state.sleeper.checked_sub(1)?, state.sleeper_until))
     }
 
-    /// `until` may be [`Instant::NEVER`].
+    /// Seats a thread at the link until a time, which may be [`Instant::NEVER`].
     pub(crate) fn set_sleeper(&mut self, slot: u32, until: Instant) {
         let state = &mut self.state[0];
         state.sleeper = slot + 1;
@@ -161,7 +162,7 @@ impl Seats {
         self.state[0].sleeper = 0;
     }
 
-    /// The thread of the slot does not sleep at the link any more.
+    /// Notes that the thread of the slot does not sleep at the link any more.
     pub(crate) fn leave_link(&mut self, slot: u32) {
         if self.sleeper().is_some_and(|(sleeper, _)| sleeper == slot) {
             self.clear_sleeper();
@@ -211,7 +212,7 @@ impl Seats {
             && waiters.any(|(_, waiter)| waiter.home == self.index && !own.contains(&waiter.process))
     }
 
-    /// The first of the parked threads that is not of a process.
+    /// The first of the parked threads that is of another process.
     pub(crate) fn parked_beside(&self, process: u16) -> Option<u32> {
         let is_other = |slot: &u32| {
             self.waiters
@@ -242,7 +243,8 @@ impl Seats {
         Some(slot)
     }
 
-    /// The same for one whose word is elsewhere.
+    /// A slot for a thread that is about to rest, and whose word is elsewhere; `None` if all are
+    /// taken.
     pub(crate) fn take_slot_for(
         &mut self,
         process: u16,
@@ -261,14 +263,14 @@ impl Seats {
         })
     }
 
-    /// Which shard's sleepers' bell wakes the thread of the slot.
+    /// Sets which shard's sleepers' bell wakes the thread of the slot.
     pub(crate) fn set_bell(&mut self, slot: u32, bell: u8) {
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.bell = bell;
         }
     }
 
-    /// The thread is awake, or dead.
+    /// Gives the slot of a thread back that is awake, or dead.
     pub(crate) fn give_slot(&mut self, slot: u32) {
         self.unpark(slot);
         self.leave_link(slot);
@@ -325,9 +327,10 @@ impl Seats {
         (state.sleeper, state.armed) = (1000 + link(), link());
     }
 
-    /// After somebody died in the middle of a change: nobody drives, and the link was told
-    /// nothing. Those who are parked stay in the order in which they began to wait, and who
-    /// sleeps at the link has its seat until it wakes up. All of them are to be roused.
+    /// Mends the seats after a process died in the middle of a change: no thread drives, and the
+    /// link was told nothing. Threads that are parked stay in the order in which they began to
+    /// wait. The thread that sleeps at the link has its seat until it wakes up. All of them must be
+    /// woken.
     pub(super) fn mend(&mut self) {
         let own = self.index;
         self.waiters.mend(|_, _| true);

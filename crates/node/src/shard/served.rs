@@ -4,7 +4,8 @@ use super::Shard;
 use super::due::Wakeup;
 
 impl Shard {
-    /// Serves what was left, as a call of the program would. Whether there was anything.
+    /// Serves the requests that were left, as a call of the program would. Returns whether there
+    /// was any.
     #[inline]
     pub(crate) fn serve(&mut self) -> bool {
         let any = self.channels.has_requests();

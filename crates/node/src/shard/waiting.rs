@@ -1,4 +1,4 @@
-//! Who waits for a shard, and what wakes whom.
+//! The threads that wait for a shard, and what wakes them.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +14,8 @@ use super::polls::{self, Polls};
 use super::seats::Seats;
 use crate::direct::ListenerBell;
 
-/// Who waits for what, and who drives: the part of a shard's state that is
-/// neither stack nor link.
+/// The threads that wait and what for, and the driver: the part of a shard's state that is neither
+/// stack nor link.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) interests: Interests,
@@ -23,12 +23,13 @@ pub(crate) struct Waiting {
     pub(crate) owners: Owners,
     pub(crate) holders: Holders,
     pub(crate) seats: Seats,
-    /// Of this process.
+    /// The wake-ups that this process owes.
     pub(crate) due: Due,
 }
 
 impl Waiting {
-    /// `interests`: threads that wait and registrations with polls, at most.
+    /// The bytes of these structures. `interests` is the most threads that wait and registrations
+    /// with polls.
     pub(crate) fn bytes_needed(interests: u32, holders: u32) -> usize {
         Interests::bytes_needed(interests)
             + Polls::bytes_needed()
@@ -52,7 +53,7 @@ impl Waiting {
         })
     }
 
-    /// How many threads of programs rest, interests, polls and possessions there are.
+    /// The numbers of threads of programs that rest, interests, polls and possessions.
     pub(crate) fn lengths(&self) -> [u32; 4] {
         [
             self.seats.programs_that_rest(),
@@ -72,8 +73,8 @@ impl Waiting {
         woken
     }
 
-    /// Wakes a thread that rests, as soon as the lease is free. False: none does, or it was woken
-    /// before.
+    /// Wakes a thread that rests, as soon as the lease is free. Returns `false` if none does, or it
+    /// was woken before.
     pub(crate) fn notify(&self, slot: u32, wakes: &[Wake]) -> bool {
         let Some(waiter) = self.seats.waiters.get(slot) else {
             return false;
@@ -107,19 +108,19 @@ impl Waiting {
     }
 }
 
-/// What wakes those who have their words in one shard, or sleep at its link.
+/// The means to wake threads that have their words in one shard, or sleep at its link.
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) parking: Parking,
-    /// On whose lanes threads sleep.
+    /// The channels on whose lanes threads sleep.
     pub(crate) channels: Channels,
-    /// What the one sleeps on who sleeps at its link.
+    /// The bell of the thread that sleeps at its link.
     pub(crate) sleeper: Arc<Doorbell>,
-    /// What those hear who rest on descriptors of their own.
+    /// The bells of threads that rest on descriptors of their own.
     pub(crate) resters: Arc<Resters>,
 }
 
-/// Of all shards of a node, once there are some.
+/// The wakes of all shards of a node, once there are some.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(OnceLock<Box<[Wake]>>, OnceLock<ListenerBell>);
 
@@ -129,32 +130,33 @@ impl Wakes {
         self.0.get().map_or(&[], |wakes| wakes)
     }
 
-    /// What tells the waiters of published listeners, of a node with direct connections.
+    /// The bell that tells the waiters of published listeners, of a node with direct connections.
     #[inline]
     pub(crate) fn listeners(&self) -> Option<&ListenerBell> {
         self.1.get()
     }
 
-    /// For the process's start, of a node with direct connections.
+    /// Sets the bell of published listeners when the process starts, in a node with direct
+    /// connections.
     pub(crate) fn set_listeners(&self, bell: ListenerBell) {
         let _ = self.1.set(bell);
     }
 
-    /// For the one who makes the shards, once.
+    /// Sets the wakes of all shards, once they are made.
     pub(crate) fn set(&self, wakes: impl Iterator<Item = Wake>) {
         let _ = self.0.set(wakes.collect());
     }
 }
 
-/// Bells of those who rest on descriptors of their own, among which the processes of a node are
-/// shared out: every thread that rests so in one of a bell's processes hears each of its rings,
-/// through an epoll of its own, at edges. A bell is never silenced.
+/// Bells of threads that rest on descriptors of their own, among which the processes of a node are
+/// shared out. Each ring of a bell wakes every such thread in the bell's processes, through an
+/// epoll of the thread's own, at edges. A bell is never silenced.
 #[derive(Debug)]
 pub(crate) struct Resters([Doorbell; Resters::COUNT]);
 
 impl Resters {
-    /// A ring wakes so much fewer who have nothing to do; each is a descriptor more that every
-    /// process has.
+    /// With more bells, a ring wakes fewer threads that have nothing to do. Each is a descriptor
+    /// more that every process has.
     pub(crate) const COUNT: usize = 32;
 
     pub(crate) fn new() -> Result<Resters, Errno> {
@@ -162,44 +164,45 @@ impl Resters {
         bells?.try_into().map(Resters).map_err(|_| Errno::NOBUFS)
     }
 
-    /// Those of another process of the node. `None`: there are not as many as there should be.
+    /// The bells of another process of the node. Returns `None` if there are not as many as there
+    /// should be.
     pub(crate) fn from_list(list: Vec<OwnedFd>) -> Option<Resters> {
         let bells: Vec<_> = list.into_iter().map(Doorbell::from_fd).collect();
         bells.try_into().map(Resters).ok()
     }
 
-    /// For another process.
+    /// Copies the bells' descriptors for another process.
     pub(crate) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
         let copies = self.0.iter().map(|bell| Ok(bell.try_clone()?.into_fd()));
         copies.collect()
     }
 
-    /// What the threads of a process hear.
+    /// The bell that wakes the threads of a process.
     pub(crate) fn of(&self, process: u16) -> &Doorbell {
         &self.0[usize::from(process) % Self::COUNT]
     }
 
-    /// Has everybody hear.
+    /// Rings every bell, so that all threads wake up.
     pub(crate) fn ring_all(&self) {
         self.0.iter().for_each(Doorbell::ring);
     }
 }
 
-/// What wakes whom in a node. Its processes trust one another.
+/// The bells of a node's threads. Its processes trust one another.
 #[derive(Debug, Clone)]
 pub(crate) struct Bells {
-    /// The thread that sleeps at the link.
+    /// The bell of the thread that sleeps at the link.
     pub(crate) sleeper: Arc<Doorbell>,
-    /// The threads that rest on descriptors of their own; the same for all shards.
+    /// The bells of threads that rest on descriptors of their own; the same for all shards.
     pub(crate) resters: Arc<Resters>,
-    /// The engine's driver.
+    /// The bell of the engine's driver.
     pub(crate) driver: Arc<Doorbell>,
-    /// The engine's thread that connects the node with others, the same for all shards.
+    /// The bell of the engine's thread that connects the node with others, the same for all shards.
     pub(crate) fabric: Arc<Doorbell>,
 }
 
 impl Bells {
-    /// What a thread hears that has its word in this shard, or sleeps at its link.
+    /// The means to wake a thread that has its word in this shard, or sleeps at its link.
     pub(crate) fn wake(&self, parking: &Parking, channels: &Channels) -> Wake {
         Wake {
             parking: parking.clone(),

@@ -1,4 +1,4 @@
-//! What polls watch in a shard, and who is told of what has changed.
+//! Watching by polls in a shard, and telling threads of changes.
 
 use toehold_shm::Steps;
 use toehold_stack::{Change, Event};
@@ -33,8 +33,8 @@ impl Shard {
         }
     }
 
-    /// Queues a registration, or a waker, and wakes who waits for its poll. Whether
-    /// anybody does.
+    /// Queues a registration, or a waker, and wakes a thread that waits for its poll. Returns
+    /// whether one does.
     fn may_be_ready(&mut self, index: u32) -> bool {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.may_be_ready(interests, index);
@@ -42,8 +42,8 @@ impl Shard {
         poll.is_some_and(|poll| self.has_news(poll, 0))
     }
 
-    /// A poll may have something to tell: wakes who waits for it, or for one that watches it.
-    /// Whether anybody does.
+    /// Wakes a thread that waits for a poll that may have something to tell, or for one that
+    /// watches it. Returns whether one does.
     fn has_news(&mut self, poll: u32, depth: u32) -> bool {
         let key = Key::of_poll(poll);
         let mut woken = self.waiting.wake(key, self.wakes.all());
@@ -66,13 +66,13 @@ impl Shard {
         woken
     }
 
-    /// Makes threads that wait for a poll look again what it is about.
+    /// Makes threads that wait for a poll look again at its sources.
     pub fn rouse_poll(&mut self, poll: u32) {
         self.waiting.wake(Key::of_poll(poll), self.wakes.all());
     }
 
-    /// The program lets go of a connection or listener: no poll watches it any
-    /// more, and whoever still waits for it finds out.
+    /// Forgets a connection or listener that the program lets go of. No poll watches it any more,
+    /// and a thread that still waits for it finds out.
     pub fn forget(&mut self, source: Event) {
         let key = Key::of(source);
         self.waiting.wake(key, self.wakes.all());
@@ -86,8 +86,8 @@ impl Shard {
         }
     }
 
-    /// One process lets go of a connection or listener that others may still have: none
-    /// of its polls watches it any more.
+    /// Ends the watching of a connection or listener by a process that lets go of it. Other
+    /// processes may still have it.
     pub fn unwatch(&mut self, source: Event, process: u16) {
         let Waiting {
             interests,
@@ -107,12 +107,13 @@ impl Shard {
     }
 
     /// A new poll, of a process that [has](crate::ShardHandle::own) it before it lets go of the
-    /// lease; `None` if there are as many as a node may have.
+    /// lease. `None` if there are as many as a node may have.
     pub fn open_poll(&mut self) -> Option<u32> {
         self.waiting.polls.open()
     }
 
-    /// The same for the engine, which never dies without its shards.
+    /// A new poll of the engine, which never dies without its shards; `None` if there are as many
+    /// as a node may have.
     pub(crate) fn open_kept_poll(&mut self) -> Option<u32> {
         self.waiting.polls.open_kept()
     }
@@ -129,9 +130,9 @@ impl Shard {
         self.waiting.interests.registration(key, poll, name)
     }
 
-    /// Registers a source with a poll, under a name that no other registration of the two has.
-    /// What is in several shards is registered in each, with a number other than 0 that these
-    /// registrations have in common ([`Told::group`]). `None`: there is no room for it.
+    /// Registers a source with a poll, under a name that no other registration of the two has. What
+    /// is in several shards is registered in each, with a number other than 0 that these
+    /// registrations have in common ([`Told::group`]). Returns `None` if there is no room for it.
     pub fn register(
         &mut self,
         poll: u32,
@@ -153,7 +154,7 @@ impl Shard {
         self.may_be_ready(registration);
     }
 
-    /// A waker of a poll. `None`: there is no room for it.
+    /// A waker of a poll. Returns `None` if there is no room for it.
     pub fn open_waker(&mut self, poll: u32, token: u64) -> Option<u32> {
         let key = Key::of_poll(poll);
         self.insert(Entry::of_poll(Kind::Waker, poll, key, token, Interest::READABLE))
@@ -175,14 +176,15 @@ impl Shard {
         polls.insert(interests, entry)
     }
 
-    /// Calls `tell` with what is ready of a poll's sources, `room` times at most.
+    /// Calls `tell` with each of a poll's sources that are ready, `room` times at most.
     pub fn collect(&mut self, poll: u32, room: usize, tell: &mut dyn FnMut(Told)) {
         let Self { waiting, stack, .. } = self;
         let Waiting { interests, polls, .. } = waiting;
         polls.collect(interests, stack, poll, room, tell);
     }
 
-    /// The poll was told in another shard of a source of a group that it was to be told of once.
+    /// Ends the one-shot registrations of a group's source that the poll was told of in another
+    /// shard.
     pub fn spend(&mut self, poll: u32, group: u16) {
         let Waiting { interests, polls, .. } = &mut self.waiting;
         polls.spend(interests, poll, group);

@@ -1,4 +1,4 @@
-//! What an uplink or a device is told.
+//! The configuration of an uplink or a device.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,33 +24,34 @@ use crate::kernel::Watched;
 use crate::local::random;
 use crate::settings::NodeSettings;
 
-/// What is joined: two ends with each other, or one with the fabric.
+/// The ends that are joined: two with each other, or one with the fabric.
 #[derive(Debug, Clone, Default)]
 pub struct UplinkConfig {
     /// An interface of the kernel.
     pub tap: Option<TapEnd>,
     /// Other hosts.
     pub udp: Option<UdpEnd>,
-    /// An interface that is there; with the fabric only.
+    /// An interface that exists; with the fabric only.
     pub ethernet: Option<EthernetEnd>,
     /// Other members of a segment; not beside other hosts.
     pub segment: Option<SegmentEnd>,
 }
 
-/// An interface of the kernel that is there, and what is behind it.
+/// An interface of the kernel that exists, and the network behind it.
 #[derive(Debug, Clone)]
 pub struct EthernetEnd {
-    /// Its name.
+    /// The interface's name.
     pub interface: String,
-    /// The network namespace it is in, if it is not the process's own.
+    /// The network namespace of the interface, if it is not the process's own.
     pub namespace: Option<PathBuf>,
-    /// How frames are taken from it.
+    /// The way in which frames are taken from the interface.
     pub access: Access,
-    /// Most queues of it that AF_XDP has a socket for; as many as there are if this does not say.
+    /// Most queues of the interface for which AF_XDP has a socket; as many as there are if this
+    /// does not say.
     pub queues: Option<u32>,
 }
 
-/// How frames are taken from an interface.
+/// A way in which frames are taken from an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
     /// AF_XDP without copies, or else a packet socket. Where frames are copied anyhow, streams
@@ -81,16 +82,16 @@ impl Access {
 /// An interface of the kernel, which is made, and lasts as long as its process.
 #[derive(Debug, Clone)]
 pub struct TapEnd {
-    /// Its name.
+    /// The interface's name.
     pub interface: String,
-    /// The network namespace it is made in, if it is not the process's own.
+    /// The network namespace in which the interface is made, if it is not the process's own.
     pub namespace: Option<PathBuf>,
     /// Whether others are behind it, because it is a port of a bridge of the kernel's.
     /// It has no addresses of its own then.
     pub bridged: bool,
-    /// Its queues, each with a thread of its own, among which flows are shared out: 1 to 16.
-    /// Straight to others there are as many ports, from the one that is given on, or parts of
-    /// the memory, and all have to have as many queues.
+    /// The device's queues, 1 to 16, each with a thread of its own, among which flows are shared
+    /// out. Straight to others there are as many ports, from the one that is given on, or parts of
+    /// the memory. All ends have to have as many queues.
     pub queues: u8,
 }
 
@@ -106,39 +107,39 @@ impl TapEnd {
 /// Other hosts, over UDP.
 #[derive(Debug, Clone)]
 pub struct UdpEnd {
-    /// Where this host listens.
+    /// The address at which this host listens.
     pub bind: SocketAddr,
-    /// Where the others do.
+    /// The addresses at which the others listen.
     pub peers: Vec<SocketAddr>,
-    /// What only they know.
+    /// The key that only the hosts know.
     pub key: Option<[u8; 32]>,
 }
 
 /// Memory that several machines or processes map, see [`toehold_link::ivshmem`].
 #[derive(Debug, Clone)]
 pub struct SegmentEnd {
-    /// Where it is.
+    /// The path of the memory.
     pub path: PathBuf,
     /// Bytes of the file, if it is to be made where there is none.
     pub size: Option<u64>,
     /// Members of a fresh segment.
     pub members: usize,
-    /// Which of them this is, if not any.
+    /// The member that this is, if not any.
     pub member: Option<usize>,
 }
 
-/// Why there is nothing to forward.
+/// The reason why there is nothing to forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUplink {
-    /// Only the fabric.
+    /// Only the fabric is given.
     #[error(
         "nothing is beyond the fabric: name an interface of the kernel, peers on other hosts, or a segment"
     )]
     Nothing,
-    /// What comes from one does not go on to the other.
+    /// Several ends are given, and frames from one would not go on to the other.
     #[error("an uplink leads over an interface, to other hosts or through a segment: start one for each")]
     Several,
-    /// An interface with no queues, or with too many.
+    /// An interface is given with no queues, or with too many.
     #[error("an interface has 1 to 16 queues")]
     Queues,
     /// Each queue has a port.
@@ -146,13 +147,13 @@ pub enum InvalidUplink {
         "{0} has no ports behind it for the other queues: there is one for each, from the one that is named on"
     )]
     Ports(SocketAddr),
-    /// It would talk to itself.
+    /// The uplink would talk to itself.
     #[error("{0} is where this host listens: name the others' addresses, and leave out its own")]
     Itself(SocketAddr),
 }
 
 impl UplinkConfig {
-    /// What it is to others.
+    /// The role of the member to others.
     pub fn role(&self) -> Role {
         match &self.tap {
             Some(tap) if !tap.bridged => Role::Device,
@@ -171,7 +172,7 @@ impl UplinkConfig {
     }
 }
 
-/// The links, joined.
+/// The links that are joined.
 pub(super) enum Joined {
     FabricWithHosts(Box<Bridge<Mesh, Announced<UdpLink>>>),
     FabricWithXdp(Box<Bridge<Mesh, XdpLink>>),
@@ -184,7 +185,7 @@ pub(super) enum Joined {
 }
 
 impl Joined {
-    /// Makes what the configuration says, in a place that was taken for it.
+    /// Makes the uplink of the configuration, in a place that was taken for it.
     pub(super) fn make(
         config: &UplinkConfig,
         place: &Place,
@@ -192,8 +193,8 @@ impl Joined {
         exchange: &Arc<Exchange>,
     ) -> Result<Joined, HostError> {
         let mac = place.record().mac.0;
-        // What can fail for others to see comes first: nobody is to meet a gateway that
-        // leads nowhere.
+        // What can fail for others to see comes first: no peer is to meet a gateway that leads
+        // nowhere.
         if let Some(ethernet) = &config.ethernet {
             if config.tap.is_some() || config.udp.is_some() || config.segment.is_some() {
                 return Err(InvalidUplink::Several.into());

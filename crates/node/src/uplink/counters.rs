@@ -1,4 +1,4 @@
-//! Everything that an uplink counts, by name.
+//! The counters of an uplink, by name.
 
 use toehold_link::bridge::BridgeStatistics;
 use toehold_link::ivshmem::{IvshmemPeerInfo, IvshmemStatistics};

@@ -1,4 +1,4 @@
-//! What the ends of a bridge say about themselves.
+//! The reports of a bridge's ends.
 
 use toehold_link::Link;
 use toehold_link::bridge::Bridge;
@@ -15,16 +15,16 @@ use super::roster::{Announced, Findings};
 use crate::control::peers;
 use crate::control::{Counter, DeviceState, InterfaceStatus, RemoteStatus};
 
-/// An uplink at one moment.
+/// The report of an uplink at one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     /// Members of the fabric that frames are exchanged with.
     pub(super) members: u32,
     /// Other hosts.
     pub(super) remotes: Vec<RemoteStatus>,
-    /// The interface that is beyond.
+    /// The interface beyond.
     pub(super) interface: Option<InterfaceStatus>,
-    /// What was heard of others.
+    /// The findings about other uplinks.
     pub(super) findings: Findings,
     pub(super) frames_received: u64,
     pub(super) frames_sent: u64,
@@ -50,7 +50,7 @@ impl Report {
         report
     }
 
-    /// What the queues of one interface say, each of its own.
+    /// Sums up the reports of the queues of one interface.
     pub(super) fn together(reports: impl Iterator<Item = Report>) -> Report {
         let mut all = Report::default();
         for (queue, mut report) in reports.enumerate() {

@@ -1,4 +1,4 @@
-//! A thread that forwards, and what is asked of it.
+//! A thread that forwards, and the questions to it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use toehold_shm::Doorbell;
 
 use super::ends::{End, Report};
 
-/// How long the thread may take to say how it is.
+/// How long the thread may take to report.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The thread that drives a bridge.
@@ -22,7 +22,7 @@ pub(super) struct Forwarder {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Between the thread that forwards and the one that is asked.
+/// The state that the thread that forwards and the one that asks share.
 #[derive(Debug)]
 struct Shared {
     /// Gets the other thread's attention.
@@ -46,7 +46,7 @@ impl Shared {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the thread says now, or said last if it does not come to that.
+    /// Asks the thread for a report. Returns the last one if the thread does not answer.
     fn ask(&self) -> Report {
         let mut reported = self.lock();
         reported.asked += 1;
@@ -90,7 +90,7 @@ impl Forwarder {
         })
     }
 
-    /// How it is now.
+    /// Asks the forwarder for its present report.
     pub(super) fn ask(&self) -> Report {
         self.shared.ask()
     }

@@ -1,4 +1,4 @@
-//! An uplink as its engine process has it: threads that forward, and what is asked of them.
+//! An uplink as its engine process has it: threads that forward, and the questions to them.
 
 use std::fs::File;
 use std::io;
@@ -26,24 +26,25 @@ use crate::settings::NodeSettings;
 /// A member of a fabric that forwards and has no stack.
 #[derive(Debug)]
 pub struct UplinkHost {
-    /// One; of an interface with several queues, one for each.
+    /// The forwarders: one for each queue of an interface with several queues, and one otherwise.
     forwarders: Vec<Forwarder>,
     exchange: Arc<Exchange>,
     /// The roster's thread, if there is one.
     roster: Mutex<Option<JoinHandle<()>>>,
-    /// Why frames are not taken from the interface in a better way.
+    /// The reason why frames are not taken from the interface in a better way.
     reason: Option<String>,
     /// The interface that was made.
     device: Option<Watched>,
 }
 
 impl UplinkHost {
-    /// For [`Engine::start`](crate::engine::Engine::start): forwards what `config` says.
+    /// Makes a host that forwards between the ends of `config`, for
+    /// [`Engine::start`](crate::engine::Engine::start).
     ///
     /// # Errors
     ///
-    /// If an end cannot be made: the interface's name or the port is taken, a right is
-    /// missing, or the system refuses memory, descriptors or a thread.
+    /// If an end cannot be made: the interface's name or the port is taken, or a right is missing.
+    /// Also if the system refuses memory, descriptors or a thread.
     pub fn host(
         config: &UplinkConfig,
         place: &Place,
@@ -96,7 +97,7 @@ impl UplinkHost {
     }
 }
 
-/// A thread for each queue. What the roster has to say, the first one is told of.
+/// Begins a thread for each queue. The first one is told of what the roster has to say.
 fn by_queue<A: End, B: End>(bridges: Vec<Bridge<A, B>>, bell: &Arc<Doorbell>) -> io::Result<Vec<Forwarder>> {
     let mut first = Some(Arc::clone(bell));
     let start = |bridge| {
@@ -176,7 +177,7 @@ impl Host for UplinkHost {
 
     fn leave_capture(&self) {}
 
-    /// What forwards are threads of their own, which share nothing with the one that panicked.
+    /// Does nothing. The threads that forward share nothing with the one that panicked.
     fn begin_anew(&self) {}
 
     fn stop(&self) {

@@ -1,6 +1,6 @@
-//! The queues of an interface that leads straight to others: each has a *lane* of its own to
-//! theirs, with a thread, a port or a part of the memory, and nothing in common with the other
-//! lanes. The kernel picks the queue of a flow, and answers it over the same one.
+//! The queues of an interface that leads straight to others. Each has a *lane* of its own to
+//! theirs, with a thread, and a port or a part of the memory. It has nothing in common with the
+//! other lanes. The kernel picks the queue of a flow, and answers it over the same one.
 //!
 //! So all that are on a lane have to have as many of them, which they tell one another.
 
@@ -12,17 +12,17 @@ use toehold_link::steering::MAX_SHARDS;
 use super::UdpEnd;
 use super::config::InvalidUplink;
 
-/// Which of the queues of an interface.
+/// One of the queues of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lane {
-    /// Counted from 0.
+    /// The lane's number, counted from 0.
     pub(super) index: u8,
-    /// How many there are: 1 to 16.
+    /// The number of lanes: 1 to 16.
     pub(super) count: u8,
 }
 
 impl Lane {
-    /// Of what has no queues.
+    /// The lane of an end without queues.
     pub(super) const SOLE: Lane = Lane { index: 0, count: 1 };
 
     /// All lanes of an interface.
@@ -33,13 +33,13 @@ impl Lane {
         }
     }
 
-    /// As the fabric of a link over UDP: who has another one is not heard. That of a sole lane
-    /// is 0.
+    /// The lane as the fabric of a link over UDP, which ignores peers with another one. A sole lane
+    /// has 0.
     pub(super) fn fabric(self) -> u32 {
         u32::from(self.count - 1) << 8 | u32::from(self.index)
     }
 
-    /// What [`Lane::fabric`] made, or anything else that somebody may say.
+    /// The lane that [`Lane::fabric`] made a number of; `None` for any other number.
     pub(super) fn of_fabric(fabric: u32) -> Option<Lane> {
         let (index, count) = (fabric as u8, u8::try_from(fabric >> 8).ok()?.checked_add(1)?);
         (count <= MAX_SHARDS && index < count).then_some(Lane { index, count })
@@ -63,13 +63,13 @@ impl Lane {
         })
     }
 
-    /// The part of a segment's memory.
+    /// The lane's part of a segment's memory.
     pub(super) fn part(self) -> Part {
         let Lane { index, count } = self;
         Part { index, count }
     }
 
-    /// Why there is nothing between this lane and one of another host.
+    /// The reason why this lane and one of another host do not match.
     pub(super) fn difference(self, other: Option<Lane>) -> String {
         match other {
             Some(other) if other.count != self.count => format!(

@@ -1,11 +1,11 @@
 //! Members of a fabric without a stack: a process that forwards frames between the fabric
 //! and what is beyond it.
 //!
-//! An *uplink* joins the fabric with fabrics on other hosts, over UDP, or in other machines
-//! that map the same memory, or with the Ethernet behind an interface of the kernel; it is a
-//! gateway. A *device* is an interface of the kernel on the fabric (ETHOM), or straight on
-//! UDP (ETHOS) or on such memory. Either is served like a node, so that the same commands find and end it; but no
-//! program can run on it.
+//! An *uplink* joins the fabric with fabrics on other hosts, over UDP, or in other machines that
+//! map the same memory. It may also join it with the Ethernet behind an interface of the kernel; it
+//! is a gateway. A *device* is an interface of the kernel on the fabric (ETHOM), or straight on UDP
+//! (ETHOS) or on such memory. Either is served like a node, so that the same commands find and end
+//! it; but no program can run on it.
 
 mod config;
 mod counters;

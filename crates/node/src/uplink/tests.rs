@@ -54,7 +54,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// A port that nobody has: held until it is needed.
+/// A port that no program has: held until it is needed.
 fn port() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -126,8 +126,8 @@ fn what_cannot_be_made_says_why_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(site.0.path()).unwrap().count(), 0);
 }
 
-/// What a stranger says, or somebody at a peer's address without the key, is counted and
-/// changes nothing.
+/// A packet of a stranger, or of a host at a peer's address without the key, is counted and changes
+/// nothing.
 #[test]
 fn strangers_are_not_heard() {
     let site = Site::new();

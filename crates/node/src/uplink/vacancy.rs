@@ -1,7 +1,7 @@
 //! Whether addresses are free where a fabric's uplinks lead: asked before they are used there.
 //!
-//! Other uplinks say who is beyond them, in pages (`roster`); on the Ethernet of an interface
-//! nobody does, and everybody has to be asked. A member that begins asks over the fabric's
+//! Other uplinks list the members beyond them, in pages (`roster`). On the Ethernet of an interface
+//! no host does, and all hosts have to be asked. A member that begins asks over the fabric's
 //! uplinks, as any machine asks its Ethernet; an uplink that begins asks for all members.
 
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct MemberTaken {
     taken: AddressTaken,
 }
 
-/// Asks for the addresses of a member that begins, beyond the uplinks that do not say who is
+/// Asks for the addresses of a member that begins, beyond the uplinks that do not list the members
 /// there. A second passes, if there is one.
 pub(crate) fn ask_beyond(place: &Place, settings: &NodeSettings) -> Result<(), AddressTaken> {
     let record = place.record();
@@ -39,8 +39,8 @@ pub(crate) fn ask_beyond(place: &Place, settings: &NodeSettings) -> Result<(), A
     if record.role == Role::Uplink || !living_uplinks(place.fabric()).iter().any(is_silent) {
         return Ok(());
     }
-    // What keeps it away from the fabric is told by whoever joins it next.
-    // The addresses are not the member's yet: an answer that claims one has to be heard.
+    // The member that joins the fabric next tells what keeps it away from it. The addresses are not
+    // the member's yet: an answer that claims one must not be dropped.
     let unbound = MeshSettings {
         bound: Bound::default(),
         ..mesh(place, settings, Gateway::None)
@@ -64,7 +64,7 @@ pub(super) fn ask_behind(interface: &str, link: &mut impl Link, place: &Place) -
     if addresses.is_empty() {
         return Ok(());
     }
-    // Answers are for who has asked.
+    // Answers are for the host that has asked.
     let own = link.address();
     link.note_beyond(NeighborChange::Joined(own));
     let asked = probe(link, &addresses);

@@ -1,12 +1,12 @@
-//! What a thread waits for besides the node: descriptors of the kernel.
+//! Descriptors of the kernel for which a thread waits besides the node.
 //!
-//! A thread that is seated sleeps on them as on the link. One that would be parked on a word
-//! of memory cannot; it rests *polled*: on the descriptors and on one of the node's bells for
-//! those who rest so, which is its process's, and that of others if there are many. All of
-//! them hear every ring of that bell, and look whether it was for them, without the lease.
-//! Nobody silences it, since one who did could take the ring from another who has not run
-//! yet. So each listens through an epoll of its own, which tells of the rings that came since
-//! it was last asked, and of no others.
+//! A thread that is seated sleeps on them as on the link. One that would be parked on a word of
+//! memory cannot. It rests *polled*: on the descriptors and on a bell of the node's for threads
+//! that rest so. The bell is its process's, and that of others if there are many. Every ring of
+//! that bell wakes all of them, and each looks whether the ring was for it, without the lease. No
+//! thread silences the bell, since one that did could take the ring from another that has not run
+//! yet. So each waits through an epoll of its own. That reports the rings since the thread last
+//! asked, and no others.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,15 +23,15 @@ use super::ShardHandle;
 use crate::attachment::Attachment;
 use crate::{clock, descriptors, interrupts};
 
-/// How long a thread sleeps at once that cannot hear the bell, for lack of a descriptor.
+/// How long a thread sleeps at once that no bell wakes, for lack of a descriptor.
 const DEAF: Duration = Duration::from_millis(1);
 
 /// Epolls that are kept for the next thread that rests, at most.
 const SPARE: usize = 16;
 
-/// A descriptor of the kernel that a call waits for as well, and what it was found ready for.
+/// A descriptor of the kernel that a call waits for as well, and the readiness that was found.
 ///
-/// Like a `pollfd`: errors and hang-ups are found in any case.
+/// Errors and hang-ups are found in any case, as with a `pollfd`.
 #[derive(Debug)]
 pub struct Beside<'f> {
     descriptor: BorrowedFd<'f>,
@@ -40,7 +40,7 @@ pub struct Beside<'f> {
 }
 
 impl<'f> Beside<'f> {
-    /// A descriptor, and what it is waited for.
+    /// A descriptor, and the events for which it is waited.
     pub fn new(descriptor: BorrowedFd<'f>, events: PollFlags) -> Beside<'f> {
         Beside {
             descriptor,
@@ -49,23 +49,23 @@ impl<'f> Beside<'f> {
         }
     }
 
-    /// What it was ready for when it was last looked at; nothing, if it never was.
+    /// The readiness at the last look; nothing, if there was none.
     pub fn found(&self) -> PollFlags {
         self.found.get()
     }
 
-    /// The descriptor once more, of which nothing was found.
+    /// A copy with this descriptor and these events, of which nothing was found.
     #[must_use]
     pub fn again(&self) -> Beside<'f> {
         Beside::new(self.descriptor, self.events)
     }
 
-    /// Takes over what another look at the descriptor has found.
+    /// Takes over the result of another look at the descriptor.
     pub fn take_over(&self, other: &Beside<'_>) {
         self.found.set(other.found.get());
     }
 
-    /// Forgets what was found.
+    /// Forgets the results of the last look.
     pub fn forget(beside: &[Beside<'_>]) {
         beside.iter().for_each(|one| one.found.set(PollFlags::empty()));
     }
@@ -86,8 +86,8 @@ impl<'f> Beside<'f> {
 /// others wait for.
 const GLANCE_NS: u64 = 1_000_000;
 
-/// What is beside a call's sockets, looked at when it sleeps and, if it does not come to
-/// that, now and then.
+/// The descriptors beside a call's sockets. They are looked at when the call sleeps and, if it does
+/// not come to that, now and then.
 pub struct Glance<'a> {
     beside: &'a [Beside<'a>],
     /// When it last looked without sleeping.
@@ -95,7 +95,7 @@ pub struct Glance<'a> {
 }
 
 impl<'a> Glance<'a> {
-    /// At these.
+    /// A glance at these descriptors.
     pub fn new(beside: &'a [Beside<'a>]) -> Glance<'a> {
         Glance { beside, at: None }
     }
@@ -140,7 +140,8 @@ pub(crate) fn sleep_on<const N: usize>(
     found
 }
 
-/// The same for any number of descriptors.
+/// Sleeps on any number of the node's descriptors, and on descriptors of the caller's. Returns what
+/// has happened at the node's.
 pub(super) fn sleep_on_many(
     own: &[BorrowedFd<'_>],
     beside: &[Beside<'_>],
@@ -180,14 +181,14 @@ pub(super) fn sleep_on_many(
     polled[..own_count].iter().map(PollFd::revents).collect()
 }
 
-/// Epolls on this process's bell for those who rest on descriptors of their own.
+/// Epolls on this process's bell for threads that rest on descriptors of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     spare: Mutex<Vec<OwnedFd>>,
 }
 
 impl Ears {
-    /// `None`: the system has no descriptor left.
+    /// An epoll on the bell. Returns `None` if the system has no descriptor left.
     fn take(&self, bell: &Doorbell) -> Option<OwnedFd> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.or_else(|| {
@@ -204,7 +205,7 @@ impl Ears {
         }
     }
 
-    /// Forgets the rings that were heard. False: they cannot be.
+    /// Discards the rings so far. Returns `false` if the system does not let it.
     fn silence(ear: &OwnedFd) -> bool {
         let mut heard = Vec::with_capacity(1);
         epoll::wait(ear, spare_capacity(&mut heard), Some(&Timespec::default())).is_ok()
@@ -212,7 +213,7 @@ impl Ears {
 }
 
 impl ShardHandle {
-    /// How a thread rests that has no seat.
+    /// The way in which a thread rests that has no seat.
     pub(super) fn rest_without_seat(beside: &[Beside<'_>]) -> Rest {
         if beside.is_empty() {
             Rest::Parked

@@ -1,18 +1,18 @@
-//! Who looks for something lets others have the processor, if there are any.
+//! A thread that looks for something lets others have the processor, if there are any.
 //!
-//! Of programs that are more than the processors, the one that spins keeps the one from
-//! running that it waits for. Sleeping would cost both a wake-up. What is best then is to
-//! look and to give way in turn: whoever runs next finds what has come in the meantime,
-//! answers, and gives way itself, so that a message costs no more than the change from
-//! one thread to another.
+//! Of programs that are more than the processors, the one that spins keeps the one from running
+//! that it waits for. Sleeping would cost both a wake-up. What is best then is to look and to give
+//! way in turn. The thread that runs next finds what has come in the meantime, answers, and gives
+//! way itself. So a message costs no more than the change from one thread to another.
 //!
-//! Nobody says whether a processor is crowded; what giving way takes does. If it takes as
-//! long as a system call, nobody else wanted the processor, and the rest of the time is
-//! spent spinning. If it takes very long again and again, somebody is there who does not
-//! give way, and gets a whole slice of time from each who does: then it is best to sleep at
-//! once, since whoever is woken is let in before others. Once in a while it takes long
-//! among those who give way, too: each pays for it with a slice of its own, and now and
-//! then they are not even.
+//! The system does not say whether other threads wait for a processor; the time that giving way
+//! takes does. If it takes as long as a system call, no other thread wanted the processor, and the
+//! rest of the time is spent spinning.
+//!
+//! If it takes very long again and again, a thread is there that does not give way. It gets a whole
+//! slice of time from each that does. Then it is best to sleep at once, since a thread that is
+//! woken is let in before others. Once in a while it takes long among threads that give way, too.
+//! Each pays for it with a slice of its own, and now and then they are not even.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -22,40 +22,40 @@ use toehold_stack::Instant;
 use super::LOOKS;
 use crate::clock;
 
-/// A call that gave way took so long at least if somebody else ran.
+/// A call that gave way took so long at least if another thread ran.
 const SOMEBODY_NS: u64 = 1_200;
 
-/// It took so long at least if that was somebody who does not give way.
+/// A call that gave way took so long at least if the other thread does not give way.
 const SELFISH_NS: u64 = 500_000;
 
-/// What a call that took so long counts, against one for each that did not; and how much of
-/// that is too much.
+/// The weight of a call that took at least [`SELFISH_NS`], against one for each shorter call; and
+/// the sum that is too much.
 const SUSPICION: u32 = 64;
 const CERTAINTY: u32 = 16 * SUSPICION;
 
-/// How long to spin before the processor is offered to others, and between two offers,
-/// while nobody wants it.
+/// How long to spin before the processor is offered to others, and between two offers, while no
+/// thread wants it.
 const ALONE_NS: u64 = 5_000;
 
-/// Waits that do not even begin to look once somebody is known not to give way: at first,
-/// and at most.
+/// Waits that do not even begin to look once a thread is known not to give way: at first, and at
+/// most.
 const FEWEST_REFUSED: u32 = 1 << 9;
 const MOST_REFUSED: u32 = 1 << 14;
 
-/// What is known of the others on this processor. Only a hint.
+/// The knowledge about other threads on this processor. It is only a hint.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    /// Somebody took the last offer and gave way again.
+    /// A thread took the last offer and gave way again.
     here: AtomicU32,
-    /// How much speaks for somebody who does not.
+    /// How much speaks for a thread that does not.
     suspicion: AtomicU32,
     /// Waits left without a look.
     refused: AtomicU32,
-    /// How many they were the last time.
+    /// The number of refused waits the last time.
     refusal: AtomicU32,
 }
 
-/// What this process knows: a new socket need not find out again what it costs to give way.
+/// This process's knowledge: a new socket need not find out again what it costs to give way.
 pub(super) static CROWD: Crowd = Crowd::new();
 
 impl Crowd {
@@ -74,7 +74,7 @@ impl Crowd {
         self.here.load(Relaxed) != 0
     }
 
-    /// Whether this wait should not look at all, because of somebody who would not give way.
+    /// Whether this wait should not look at all, because of a thread that would not give way.
     #[inline]
     pub(super) fn refuses(&self) -> bool {
         let refused = self.refused.load(Relaxed);
@@ -89,11 +89,12 @@ impl Crowd {
         self.refused.load(Relaxed) > 0
     }
 
-    /// Looks until there is something, for some time at most, and only as long as nobody else
-    /// wants the processor. Whether there is.
+    /// Looks until there is something, for some time at most, and only as long as no other thread
+    /// wants the processor. Returns whether there is.
     ///
-    /// This is for threads that another one will wake up, and that may be on their processor: who
-    /// gives way there pays with a slice, and comes long after who sleeps and is woken.
+    /// This is for threads that another one will wake up, and that may be on their processor. A
+    /// thread that gives way there pays with a slice, and comes long after one that sleeps and is
+    /// woken.
     pub(super) fn look_alone(&self, budget_ns: u64, seen: impl Fn() -> bool) -> bool {
         let until = clock::now().plus_nanos(budget_ns);
         let mut offer_at = clock::now().plus_nanos(ALONE_NS);
@@ -162,7 +163,7 @@ impl Crowd {
         took_ns
     }
 
-    /// An offer took so long.
+    /// Learns from how long an offer took.
     fn learn(&self, took_ns: u64) {
         self.here.store((took_ns >= SOMEBODY_NS).into(), Relaxed);
         let suspicion = self.suspicion.load(Relaxed);
@@ -227,8 +228,8 @@ mod tests {
         }
     }
 
-    /// Each kept the others looking: sixteen idle nodes had both processors to themselves.
-    /// Another thread of the same node has begun to drive: nothing comes to who looks any more.
+    /// Each kept the others looking: sixteen idle nodes had both processors to themselves. Another
+    /// thread of the same node has begun to drive: nothing comes to a thread that still looks.
     #[test]
     fn who_is_displaced_stops_looking() {
         for offers in [false, true] {

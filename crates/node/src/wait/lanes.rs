@@ -1,9 +1,9 @@
 //! Calls that need no lease: along the lanes of a connection's channel.
 //!
-//! A program's thread fills or reads a lane, and leaves a request if the stack should know.
-//! Under [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it, and
-//! who waits for bytes does so on the lane: neither needs the lease. Otherwise whoever has
-//! the lease takes the request, and if nobody has it, the thread itself.
+//! A program's thread fills or reads a lane, and leaves a request if the stack should know. Under
+//! [`Placement::Engine`](crate::Placement::Engine) the engine's driver takes it, and a thread that
+//! waits for bytes does so on the lane: neither needs the lease. Otherwise the thread that has the
+//! lease takes the request. If none has it, the program's thread itself does.
 
 use std::time::Duration;
 
@@ -31,12 +31,12 @@ impl ShardHandle {
         lane.lock(self.process(), || self.check().is_ok()).ok_or(Gone)
     }
 
-    /// Leaves a request, after something was done with a channel. False: another thread,
-    /// which has the lease, serves it.
+    /// Leaves a request, after something was done with a channel. Returns `false` if another
+    /// thread, which has the lease, serves it.
     ///
     /// # Errors
     ///
-    /// If there is nobody left to serve it.
+    /// If no thread is left to serve it.
     #[inline]
     pub fn leave_request(&self, channel: u32) -> Result<bool, Gone> {
         match self.channels.leave_request(channel) {
@@ -47,8 +47,8 @@ impl ShardHandle {
         Ok(true)
     }
 
-    /// A call begins that may do without the lease: looks now and then whether the node is
-    /// still there.
+    /// Begins a call that may do without the lease: looks now and then whether the node is still
+    /// there.
     ///
     /// # Errors
     ///
@@ -73,7 +73,8 @@ impl ShardHandle {
         Ok(true)
     }
 
-    /// Takes the lease if nobody has it, and serves what is left; else whoever has it will.
+    /// Takes the lease if no thread has it, and serves what is left; else the thread that has it
+    /// will.
     fn enter_or_request(&self) -> Result<Option<Guard<'_>>, Gone> {
         self.announce();
         match self.lease.try_lock_or_request()? {
@@ -82,7 +83,7 @@ impl ShardHandle {
         }
     }
 
-    /// Leaves a request of a channel, and takes the lease if nobody has it: the request is
+    /// Leaves a request of a channel, and takes the lease if no thread has it: the request is
     /// served then. With the lease a call goes on where its lane has come to its end.
     ///
     /// # Errors
@@ -112,8 +113,8 @@ impl ShardHandle {
         longest.map(|longest| clock::now() + longest)
     }
 
-    /// Waits until there is reason to look at a lane once more, while the engine's driver
-    /// attends to the channels. False: the deadline has passed, or a
+    /// Waits until there is reason to look at a lane once more, while the engine's driver attends
+    /// to the channels. Returns `false` if the deadline has passed, or a
     /// [signal](crate::interrupts) came.
     ///
     /// # Errors
@@ -159,8 +160,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Has those told who wait for a connection with the lease, and whom a thread that
-    /// went along one of its lanes was in the way of.
+    /// Has threads told that wait for a connection with the lease, if a thread that used one of its
+    /// lanes was in their way.
     ///
     /// # Errors
     ///

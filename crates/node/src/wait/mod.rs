@@ -7,14 +7,16 @@
 //! soon. One more may be *seated*: it sleeps on the link's descriptor. All
 //! others are *parked* and rely on these two.
 //!
-//! *Invariant*, whenever the lease is free: if any thread rests, then there is a
-//! driver, or the link is armed and a thread seated that wakes up in time for
-//! the stack's timers, or a thread that rests was notified and is about to run,
-//! or the engine drives. A wake-up is never lost, because what is waited for is
-//! looked at with the lease held after every moment without it, and because
-//! those who rest are listed among the shard's interests before the lease is
-//! let go. When a process dies, the engine takes its threads from their seats. When
-//! one is stopped, those who rest find out by themselves, and take its place.
+//! *Invariant*: whenever the lease is free and a thread rests, one of these holds:
+//!
+//! - a thread drives, or the engine does;
+//! - a thread that rests was notified and is about to run;
+//! - the link is armed, and a thread is seated that wakes up in time for the stack's timers.
+//!
+//! A wake-up is never lost. What is waited for is looked at with the lease held after every moment
+//! without it. Threads that rest are listed among the shard's interests before the lease is let go.
+//! When a process dies, the engine takes its threads from their seats. When one is stopped, threads
+//! that rest find out by themselves, and take its place.
 
 mod beside;
 mod crowd;
@@ -51,17 +53,17 @@ use crate::{clock, interrupts};
 /// reading the clock takes.
 const LOOKS: u32 = 8;
 
-/// How long a thread that looks for frames keeps the lease while nobody wants it. An
-/// answer that comes at once waits for no lease then, and still a thread that loses its
-/// processor while it looks hardly ever has the lease. The engine's driver does not keep
-/// it: it waits for nothing itself, and programs want the lease for every call.
+/// How long a thread that looks for frames keeps the lease while no other thread wants it. An
+/// answer that comes at once waits for no lease then. Still, a thread that loses its processor
+/// while it looks hardly ever has the lease. The engine's driver does not keep it: it waits for
+/// nothing itself, and programs want the lease for every call.
 const KEEP_LEASE_NS: u64 = 5_000;
 
-/// After a pause of so long, peers are told what they may be waiting for: whoever sends small messages all
-/// the time pauses for a tenth of it.
+/// Length of a pause after which peers are told what they may be waiting for. A program that sends
+/// small messages all the time pauses for a tenth of it.
 const PATIENCE_NS: u64 = 5_000;
 
-/// What comes after a shorter pause than this would have come in time anyway.
+/// Pause up to which spinning helps nothing: the frames after it would have come in time anyway.
 const SHORT_PAUSE_NS: u64 = 2_000;
 
 /// The shard, for the time that this thread holds its lease.
@@ -69,18 +71,18 @@ pub type Guard<'a> = LeaseGuard<'a, Shard, Leaving>;
 
 /// A call of the program.
 pub trait Operation {
-    /// What it comes to.
+    /// The operation's result.
     type Output;
 
     /// Whether it is the engine's driver that waits, which drives whatever the
     /// node's placement is.
     const IS_DRIVER: bool = false;
 
-    /// Whether it waits for the peer to have taken what was sent: if the peer is on this node,
-    /// that is for whoever drives to say.
+    /// Whether it waits for the peer to have taken what was sent. If the peer is on this node, the
+    /// thread that drives says so.
     const IS_FOR_ROOM: bool = false;
 
-    /// Tries. `None`: not yet.
+    /// Tries the operation. Returns `None` if it cannot be done yet.
     fn attempt(&mut self, shard: &mut Shard) -> Option<Self::Output>;
 
     /// Takes frames from the link.
@@ -89,7 +91,7 @@ pub trait Operation {
         shard.receive(None)
     }
 
-    /// What to be woken for.
+    /// The reason to be woken.
     fn subscription(&self) -> Subscription;
 
     /// Descriptors of the kernel that end its sleep as well. It is for the operation to
@@ -116,24 +118,24 @@ pub struct ShardHandle {
     pub(crate) lease: Leased<Shard, Leaving>,
     pub(crate) signals: Signals,
     pub(crate) parking: Parking,
-    /// Where this process leaves and takes bytes without the lease.
+    /// The channels by which this process leaves and takes bytes without the lease.
     pub(crate) channels: Channels,
-    /// How many connections wait at its listeners.
+    /// The numbers of connections that wait at the shard's listeners.
     pub(crate) accept_lengths: AcceptLengths,
-    /// What the holders of its sockets share, outside of the lease.
+    /// The state that the holders of its sockets share, outside of the lease.
     pub(crate) descriptions: Descriptions,
     pub(crate) bells: Bells,
     /// The link's descriptor, to sleep on without the lease.
     pub(crate) descriptor: Option<Arc<OwnedFd>>,
-    /// What its threads hear with that rest on descriptors of their own.
+    /// The epolls of its threads that rest on descriptors of their own.
     pub(crate) ears: Ears,
     /// How long its threads drive without finding frames, whatever each waits for.
     pub(crate) driving: SpinBudget,
-    /// What connects this process with the node's engine, if that is another one.
+    /// The process's connection with the node's engine, if that is another process.
     pub(crate) attachment: Option<Attachment>,
 }
 
-/// What somebody who sleeps has heard.
+/// The sources that have woken a thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
     bell: bool,
@@ -163,7 +165,7 @@ impl ShardHandle {
         self.entered(shard)
     }
 
-    /// The same, if nobody has the lease.
+    /// Begins a call of the program, if no thread has the lease.
     #[inline]
     pub fn try_enter(&self) -> Result<Option<Guard<'_>>, Gone> {
         self.announce();
@@ -173,7 +175,7 @@ impl ShardHandle {
         }
     }
 
-    /// A call of this process is about to take the lease.
+    /// Announces that a call of this process is about to take the lease.
     #[inline]
     pub(crate) fn announce(&self) {
         if self.is_limited() {
@@ -328,7 +330,7 @@ impl ShardHandle {
             shard.tick();
             if frames > 0 {
                 if budget_ns > 0 && shard.now.nanos_since(idle_since) > SHORT_PAUSE_NS {
-                    // What came for others would have had to wake somebody, too.
+                    // What came for others would have had to wake a thread, too.
                     spin.helped();
                 }
                 idle_since = shard.now;
@@ -383,8 +385,8 @@ impl ShardHandle {
         }
     }
 
-    /// Takes frames from the link, looking for them a few times if that may pay and
-    /// nobody wants the lease.
+    /// Takes frames from the link, looking for them a few times if that may pay and no thread wants
+    /// the lease.
     #[inline]
     fn receive<O: Operation>(&self, shard: &mut Shard, operation: &mut O, again: bool) -> usize {
         let mut frames = operation.receive(shard);
@@ -400,9 +402,9 @@ impl ShardHandle {
         frames
     }
 
-    /// Looks for frames without the lease, until there seem to be some or until a
-    /// point in time, and lets others have the processor: gives how many nanoseconds. If
-    /// the link cannot be looked at in that way, lets others have the lease if they want it.
+    /// Looks for frames without the lease, until there seem to be some or until a point in time,
+    /// and lets others have the processor. Returns for how many nanoseconds it did. If the link
+    /// cannot be looked at in that way, lets others have the lease if they want it.
     #[cold]
     fn look(
         &self,
@@ -413,7 +415,7 @@ impl ShardHandle {
     ) -> Result<u64, Gone> {
         let mut watch = Watch::new();
         let mut given_ns = 0;
-        // Who was just woken may wait for this processor.
+        // A thread that was just woken may wait for this processor.
         let offers = std::mem::take(&mut shard.has_woken);
         let turns = self.signals.turns();
         let is_displaced = || self.signals.turns() != turns;
@@ -444,7 +446,8 @@ impl ShardHandle {
         self.sleep_beside(bell, link, until, &[]).map(|heard| heard.bell)
     }
 
-    /// The same, and for other descriptors. What has rung, the link's descriptor among it.
+    /// Waits for a doorbell, for the link's descriptor if wanted, for the end of the engine, and
+    /// for other descriptors. Returns what has rung, the link's descriptor among it.
     fn sleep_beside(
         &self,
         bell: &Doorbell,
@@ -472,7 +475,7 @@ impl ShardHandle {
         })
     }
 
-    /// The end of a call that did not wait: tells those concerned what it changed.
+    /// Ends a call that did not wait: tells the threads concerned of its changes.
     #[inline]
     pub fn settle(&self, shard: &mut Guard<'_>) {
         if shard.stack.has_output() {
@@ -515,8 +518,8 @@ impl ShardHandle {
     }
 }
 
-/// Of a process whose processor time is limited: the kernel takes the processor from it here, if its time is
-/// over, and not a moment later, when it has the lease.
+/// Begins a turn of a process whose processor time is limited. If its time is over, the kernel
+/// takes the processor from it here, and not a moment later, when it has the lease.
 #[cold]
 fn begin_turn() {
     std::thread::yield_now();

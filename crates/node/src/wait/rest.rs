@@ -1,5 +1,4 @@
-//! How a thread rests, and how the last one to drive leaves the shard to those
-//! who rest.
+//! Resting of threads, and the handing over of the shard by the last thread that drives.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -13,15 +12,15 @@ use crate::driver::Mode;
 use crate::shard::{Pulse, Shard, Subscription};
 use crate::{clock, interrupts};
 
-/// Rounds that a call which is about to leave drives on behalf of those who
-/// rest, before it wakes one of them to do so.
+/// Rounds that a call which is about to leave drives on behalf of threads that rest, before it
+/// wakes one of them to do so.
 const LAST_ROUNDS: usize = 3;
 
-/// How long a thread sleeps at most before it looks whether the engine lives, and
-/// whether somebody else moves.
+/// How long a thread sleeps at most before it looks whether the engine lives, and whether another
+/// thread moves.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// How long the engine waits for the seat at the link if somebody else has it.
+/// How long the engine waits for the seat at the link if another thread has it.
 const SEAT_TAKEN_NS: u64 = 1_000_000;
 
 impl ShardHandle {
@@ -37,8 +36,8 @@ impl ShardHandle {
     ) -> Result<(), Gone> {
         let undriven = shard.waiting.seats.driver().is_none_or(|driver| driver == ticket);
         if undriven {
-            // From here on nobody drives; what came since the last look is
-            // reason enough not to rest.
+            // From here on no thread drives; what came since the last look is reason enough not to
+            // rest.
             shard.waiting.seats.clear_driver();
             if !settle_sleeper(shard) {
                 // A link that has frames inside which are not due yet never
@@ -58,9 +57,9 @@ impl ShardHandle {
                 };
                 self.sit(shard, slot, (until, beside), is_engine)
             } else if is_engine {
-                // A program's thread still sits there, from before the engine drove for
-                // all. It will not drive any more, and gives up its seat as soon as it
-                // runs. Nobody knows when that is, so the engine comes again.
+                // A program's thread still sits there, from before the engine drove for all. It
+                // will not drive any more, and gives up its seat as soon as it runs. When that is
+                // cannot be known, so the engine comes again.
                 shard.wake_sleeper();
                 self.park(shard, slot, Some(shard.now.plus_nanos(SEAT_TAKEN_NS)), &[])
             } else {
@@ -139,7 +138,7 @@ impl ShardHandle {
         let wake_at = until.unwrap_or(Instant::NEVER);
         shard.waiting.seats.set_sleeper(slot, wake_at);
         let heard = LeaseGuard::unlocked(shard, || {
-            // Whoever leaves a request for the engine's driver rings if it sleeps.
+            // A thread that leaves a request for the engine's driver rings if it sleeps.
             let slept = if !is_engine || self.channels.doze() {
                 self.sleep_beside(&self.bells.sleeper, true, until, beside)
             } else {
@@ -167,7 +166,7 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Sleeps until somebody who drives says otherwise, or somebody has to be relieved.
+    /// Sleeps until the driver says otherwise, or a thread has to be relieved.
     fn park(
         &self,
         shard: &mut Guard<'_>,
@@ -200,9 +199,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Takes whoever has not moved for a slice of time from its seat: its process is
-    /// stopped, most likely. When it goes on, it finds out. False: nobody is to be
-    /// relieved.
+    /// Takes a thread that has not moved for a slice of time from its seat: its process is stopped,
+    /// most likely. When it goes on, it finds out. Returns `false` if no thread is to be relieved.
     #[cold]
     pub(crate) fn relieve(&self, shard: &mut Guard<'_>, before: Pulse) -> bool {
         if shard.waiting.seats.pulse() != before {
@@ -217,7 +215,7 @@ impl ShardHandle {
             }
             shard.waiting.seats.clear_sleeper();
         }
-        // Otherwise somebody was woken to drive, and did not come.
+        // Otherwise a thread was woken to drive, and did not come.
         true
     }
 
@@ -234,8 +232,8 @@ impl ShardHandle {
         }
     }
 
-    /// Sleeps on a word of memory, for a slice of time if the engine is another process:
-    /// the kernel tells those who sleep at the link of its death, and nobody else.
+    /// Sleeps on a word of memory, for a slice of time if the engine is another process. The kernel
+    /// tells only threads that sleep at the link of its death.
     fn park_for_a_slice(&self, slot: u32, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
         self.rest_on_word(slot, self.end_of_slice(until), beside);
         self.check_engine()
@@ -247,7 +245,7 @@ impl ShardHandle {
         clock::earlier(until, slice)
     }
 
-    /// The same, until notified.
+    /// Sleeps on a word of memory until notified.
     fn park_until(&self, slot: u32, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
         loop {
             self.park_for_a_slice(slot, until, beside)?;
@@ -266,12 +264,12 @@ impl ShardHandle {
         self.attachment.as_ref().map(Attachment::engine)
     }
 
-    /// Fails if the engine is gone; tells everybody else so.
+    /// Fails if the engine is gone, and tells the node's other threads so.
     pub(crate) fn check_engine(&self) -> Result<(), Gone> {
         self.attachment.as_ref().map_or(Ok(()), Attachment::check)
     }
 
-    /// The end of a call that has waited.
+    /// Ends a call that has waited.
     #[inline]
     pub(super) fn leave(&self, shard: &mut Guard<'_>, ticket: u64) {
         if shard.waiting.seats.driver() == Some(ticket) {
@@ -280,7 +278,7 @@ impl ShardHandle {
         self.care(shard);
     }
 
-    /// Sees to it that somebody looks after the shard, if there is no driver.
+    /// Makes sure that a thread looks after the shard, if there is no driver.
     #[inline]
     pub(crate) fn care(&self, shard: &mut Guard<'_>) {
         if shard.waiting.seats.driver().is_none() {
@@ -292,7 +290,7 @@ impl ShardHandle {
         }
     }
 
-    /// Nobody drives any more: sees to it that those who rest wake up when needed.
+    /// Makes sure that threads that rest wake up when needed, since no thread drives any more.
     #[cold]
     pub(crate) fn hand_over(&self, shard: &mut Guard<'_>) {
         if shard.waiting.seats.sleeper().is_some() {
@@ -314,8 +312,8 @@ impl ShardHandle {
     }
 }
 
-/// Arms the link, on behalf of the thread that is seated if there is one,
-/// and makes sure that it wakes up in time. False: something has arrived.
+/// Arms the link, on behalf of the thread that is seated if there is one, and makes sure that it
+/// wakes up in time. Returns `false` if something has arrived.
 fn settle_sleeper(shard: &mut Shard) -> bool {
     if !shard.arm() {
         return false;

@@ -1,16 +1,14 @@
 //! Waiting for several shards at once: to accept, to poll, to drive them all.
 //!
-//! A thread that does so goes round its shards, each for a moment with that shard's
-//! lease, and never has two leases. Where nobody drives it does, as a thread that waits
-//! for that shard alone would. When spinning does not help it rests in all of them: it
-//! takes the seat at every link where that is free, and sleeps on these links'
-//! descriptors and bells; if it has got no seat it parks. In each shard it has a slot
-//! of its own, and in all of them the one word of its first slot, so that whatever
-//! happens anywhere wakes it.
+//! A thread that does so goes round its shards, each for a moment with that shard's lease, and
+//! never has two leases. Where no thread drives it does, as a thread that waits for that shard
+//! alone would. When spinning does not help it rests in all of them. It takes the seat at every
+//! link where that is free, and sleeps on these links' descriptors and bells. If it has got no seat
+//! it parks. In each shard it has a slot of its own, and in all of them the one word of its first
+//! slot. So whatever happens anywhere wakes it.
 //!
-//! What keeps the invariant of each shard is the order: it takes the seats first, then
-//! says how it rests, and then looks once more in every shard, with the lease, whether
-//! there is anything to do.
+//! The order keeps the invariant of each shard. The thread takes the seats first, then says how it
+//! rests. Then it looks once more in every shard, with the lease, whether there is anything to do.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -26,15 +24,15 @@ use crate::shard::{Pulse, Shard, Subscription};
 use crate::shards::Shards;
 use crate::{clock, interrupts};
 
-/// How long a thread that has no seat rests before it looks whether somebody moves.
+/// How long a thread that has no seat rests before it looks whether another one moves.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// A call of the program that concerns several shards.
 pub trait Everywhere {
-    /// What it comes to.
+    /// The operation's result.
     type Output;
 
-    /// Tries in one shard. `None`: not yet, or not there.
+    /// Tries the operation in one shard. Returns `None` if it cannot be done yet, or not there.
     fn attempt(&mut self, index: u8, shard: &mut Shard) -> Option<Self::Output>;
 
     /// Takes frames from a shard's link.
@@ -42,7 +40,7 @@ pub trait Everywhere {
         shard.receive(None)
     }
 
-    /// What to be woken for in a shard.
+    /// The reason to be woken in a shard.
     fn subscription(&self, index: u8) -> Subscription;
 
     /// Descriptors of the kernel that end its sleep as well.
@@ -54,7 +52,7 @@ pub trait Everywhere {
 /// How a round over the shards ended.
 enum Round<T> {
     Done(T),
-    /// How many frames there were.
+    /// The number of frames.
     Frames(usize),
 }
 
@@ -63,7 +61,7 @@ struct Place<'a> {
     index: u8,
     handle: &'a ShardHandle,
     ticket: u64,
-    /// Its slot while it rests.
+    /// The call's slot in this shard while it rests.
     slot: Option<u32>,
     seated: bool,
     subscription: Option<Subscription>,
@@ -73,7 +71,7 @@ struct Place<'a> {
 /// How a thread went to rest.
 enum Rested<T> {
     Done(T),
-    /// It did not: something has come up.
+    /// The thread did not rest: something has come up.
     NotYet,
     Woken,
 }
@@ -153,7 +151,7 @@ fn wait<O: Everywhere>(
     }
 }
 
-/// Looks once in every shard, and drives those that nobody else does.
+/// Looks once in every shard, and drives those that no other thread drives.
 fn round<O: Everywhere>(places: &[Place<'_>], operation: &mut O) -> Result<Round<O::Output>, Gone> {
     let mut frames = 0;
     for place in places {
@@ -236,7 +234,7 @@ fn sleep(places: &[Place<'_>], until: Option<Instant>, beside: &[Beside<'_>]) {
     sleep_on_many(&descriptors, beside, left);
 }
 
-/// Sleeps on its word, for a slice of time: whoever has the seats may be stopped.
+/// Sleeps on its word, for a slice of time: the threads that have the seats may be stopped.
 fn park(places: &[Place<'_>], word: u16, until: Option<Instant>, beside: &[Beside<'_>]) -> Result<(), Gone> {
     let parking = &places[0].handle.parking;
     let slice = clock::now() + SLICE;
@@ -268,8 +266,8 @@ fn rise(places: &mut [Place<'_>]) -> Result<(), Gone> {
 }
 
 impl<'a> Place<'a> {
-    /// Begins the call in a shard. At home it drives, as any call that begins to wait;
-    /// elsewhere only if nobody does, who would be the one to get something soon.
+    /// Begins the call in a shard. At home it drives, as any call that begins to wait. Elsewhere it
+    /// drives only if no other thread does, which would be the one to get something soon.
     fn take(handle: &'a ShardHandle, index: u8, is_home: bool) -> Result<Place<'a>, Gone> {
         let mut shard = handle.enter()?;
         let drives = handle.may_drive_inline();
@@ -308,8 +306,8 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Takes a slot, and the seat at the link if that is free. False: it cannot, or there
-    /// is something to do.
+    /// Takes a slot, and the seat at the link if that is free. Returns `false` if it cannot, or
+    /// there is something to do.
     fn sit(&mut self, home: &mut Option<(u8, u16)>, deadline: Option<Instant>) -> Result<bool, Gone> {
         let mut shard = self.lock()?;
         let seats = &mut shard.waiting.seats;
@@ -349,11 +347,11 @@ impl<'a> Place<'a> {
             seats.set_bell(slot, bell);
         }
         if self.seated && seats.sleeper().is_none_or(|(sleeper, _)| sleeper != slot) {
-            // Somebody has taken it for one that is stopped.
+            // Another thread has taken it for one that is stopped.
             return false;
         }
         if self.drives() && seats.driver().is_none() {
-            // Somebody has driven and gone, or has left the seat.
+            // Another thread has driven and gone, or has left the seat.
             if seats.sleeper().is_none() || !shard.arm() {
                 return false;
             }
@@ -395,7 +393,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// The end of the call.
+    /// Ends the call.
     fn leave(&self) -> Result<(), Gone> {
         let mut shard = self.handle.lease.lock()?;
         self.handle.leave(&mut shard, self.ticket);

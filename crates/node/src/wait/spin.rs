@@ -1,9 +1,8 @@
-//! How long a thread that waits spins before it sleeps.
+//! The time that a thread spins before it sleeps.
 //!
-//! Spinning pays while frames arrive within the time a wake-up would take, and
-//! if there is a processor to spare. Neither can be known: affinity masks say
-//! nothing about who else runs. What can be seen is whether spinning helped the
-//! last times, so every socket remembers that.
+//! Spinning pays while frames arrive within the time a wake-up would take, and if there is a
+//! processor to spare. Neither can be known: affinity masks say nothing about other programs that
+//! run. What can be seen is whether spinning helped the last times, so every socket remembers that.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -17,15 +16,15 @@ use super::crowd::{CROWD, Crowd};
 /// caches cold costs, a few times over.
 const LONGEST_NS: u32 = 50_000;
 
-/// Below this a spin is not worth beginning.
+/// A shorter spin is not worth beginning.
 const SHORTEST_NS: u32 = 3_000;
 
-/// Every so many waits without a spin one is tried, to notice that times have changed.
+/// Waits without a spin before one is tried, to notice that times have changed.
 const RETRY_EVERY: u32 = 16;
 
-/// How long that one is: a peer that sleeps itself is to wake up, perhaps behind others on its
-/// processor, and answer meanwhile, or two that have once begun to sleep would wake each other
-/// for ever.
+/// Length of a trial. A peer that sleeps itself is to wake up, perhaps behind others on its
+/// processor, and answer meanwhile. Otherwise two that have once begun to sleep would wake each
+/// other for ever.
 const TRIAL_NS: u64 = 2 * LONGEST_NS as u64;
 
 /// How long to spin, learnt from success.
@@ -44,7 +43,7 @@ impl Default for SpinBudget {
 }
 
 impl SpinBudget {
-    /// As optimistic as the machine allows.
+    /// A budget that is as optimistic as the machine allows.
     pub fn new() -> Self {
         let ns = if single_processor() { 0 } else { LONGEST_NS };
         Self {
@@ -54,7 +53,7 @@ impl SpinBudget {
         }
     }
 
-    /// Who else wants the processor.
+    /// The other threads that want the processor.
     #[inline]
     pub(super) fn crowd(&self) -> &Crowd {
         self.crowd
@@ -74,8 +73,8 @@ impl SpinBudget {
         }
     }
 
-    /// The same once more in a wait, after a sleep. No spin is tried: a look that finds
-    /// what it was woken for would pass for a spin that helped.
+    /// How long to spin once more in a wait, after a sleep, in nanoseconds. No spin is tried: a
+    /// look that finds what it was woken for would pass for a spin that helped.
     pub(super) fn get_again(&self) -> u64 {
         let ns = self.ns.load(Relaxed);
         if ns < SHORTEST_NS || self.crowd.is_refusing() {
@@ -98,7 +97,7 @@ impl SpinBudget {
         self.crowd.look(until, false, seen, || false);
     }
 
-    /// What was waited for came while spinning.
+    /// Notes that the awaited event came while spinning.
     #[inline]
     pub fn helped(&self) {
         if self.ns.load(Relaxed) != LONGEST_NS {
@@ -106,15 +105,14 @@ impl SpinBudget {
         }
     }
 
-    /// It did not come: spin less the next time.
+    /// Notes that the awaited event did not come while spinning: spins less the next time.
     pub fn in_vain(&self) {
         self.ns.store(self.ns.load(Relaxed) / 2, Relaxed);
     }
 }
 
-/// Whether the machine has one processor only: nothing can change while
-/// somebody spins on it. The process's affinity does not matter, for its peers
-/// may run elsewhere.
+/// Whether the machine has one processor only: nothing can change while a thread spins on it. The
+/// process's affinity does not matter, for its peers may run elsewhere.
 fn single_processor() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();
     *SINGLE.get_or_init(|| {

@@ -7,7 +7,7 @@ use rustix::io::write;
 use super::*;
 use crate::{LocalNode, NodeConfig, Placement};
 
-/// A node that nobody drives but who waits.
+/// A node that only threads drive that wait.
 fn node() -> LocalNode {
     let config = |name, host| {
         NodeConfig::alone(name)
@@ -34,8 +34,8 @@ impl Operation for Never<'_> {
     }
 }
 
-/// The thread at the link hears a ring that came after whoever drives had taken back that it
-/// was wanted. It is no reason to stay awake.
+/// A ring of the bell reaches the thread at the link after the driver has taken back that the
+/// thread was wanted. It is no reason to stay awake.
 #[test]
 fn a_ring_that_comes_late_wakes_once() {
     let node = node();

@@ -1,7 +1,8 @@
 //! Which processes have a node and are not on it, as `/proc` tells.
 //!
-//! What `toehold run` starts inherits a descriptor that keeps the node, and so does all that this starts in
-//! its turn. A process that has the descriptor and not the library makes no use of the node.
+//! Each process that `toehold run` starts inherits a descriptor that keeps the node, and so do the
+//! processes that it starts in its turn. A process that has the descriptor and not the library
+//! makes no use of the node.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -5,11 +5,11 @@ use std::fmt::{self, Display};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Makes the reasons and their table from the same rows: a variant with its word, a predicate for people,
-/// and what can be done about it.
+/// Makes the reasons and their table from the same rows. A row is a variant with its word, a
+/// predicate for people, and what can be done about it.
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $word:literal, $sentence:literal, $advice:literal;)+) => {
-        /// Why something is the kernel's and not the node's. Its word never changes.
+        /// The reason why something is the kernel's and not the node's. Its word never changes.
         ///
         /// ```
         /// use toehold_node::why::Reason;
@@ -24,19 +24,19 @@ macro_rules! reasons {
             /// All reasons, in the order of the documentation.
             pub const ALL: &'static [Reason] = &[$(Reason::$variant,)+];
 
-            /// Its word, for people and programs.
+            /// The reason's word, for people and programs.
             pub fn word(self) -> &'static str {
                 match self { $(Reason::$variant => $word,)+ }
             }
 
-            /// What can be done about it: a sentence without its full stop.
+            /// Advice about it: a sentence without its full stop.
             pub fn advice(self) -> &'static str {
                 match self { $(Reason::$variant => $advice,)+ }
             }
         }
 
         impl Display for Reason {
-            /// What is so of the program, the process, the socket or the connection: a predicate.
+            /// Writes the predicate about the program, the process, the socket or the connection.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.pad(match self { $(Reason::$variant => $sentence,)+ })
             }
@@ -137,7 +137,8 @@ reasons! {
 }
 
 impl Reason {
-    /// Why the system keeps a process from its node, by what it said to a call of the library.
+    /// The reason why the system keeps a process from its node, by its answer to a call of the
+    /// library.
     pub(crate) fn of_system(errno: Option<Errno>) -> Reason {
         match errno {
             Some(Errno::MFILE | Errno::NFILE | Errno::INVAL) => Reason::DescriptorLimit,
@@ -147,7 +148,8 @@ impl Reason {
         }
     }
 
-    /// Why the system keeps a process from its node, by the error of a call of the library.
+    /// The reason why the system keeps a process from its node, by the error of a call of the
+    /// library.
     pub fn of_error(error: &std::io::Error) -> Reason {
         Reason::of_system(Errno::from_io_error(error))
     }
@@ -158,7 +160,7 @@ impl Reason {
     }
 }
 
-/// The reasons for people who read documentation: Markdown.
+/// The reasons for the documentation's readers: Markdown.
 pub fn document() -> String {
     let mut text = String::from("| reason | what is so | what to do |\n| --- | --- | --- |\n");
     for reason in Reason::ALL {

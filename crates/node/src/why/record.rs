@@ -1,4 +1,4 @@
-//! Programs that are not on their node: what is told to the engine, and what it keeps of it.
+//! Programs that are not on their node: the reports to the engine, and its records of them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Reason;
 
-/// Records of one node, at most. What comes later is counted.
+/// Most records of one node. Later ones are only counted.
 const MAX_RECORDS: usize = 64;
 
 /// Bytes of a program's name, at most; more is cut.
 const MAX_COMMAND: usize = 200;
 
-/// What a process tells its node's engine of itself, or of a program that it is about to begin.
+/// A process's report to its node's engine, about itself or a program that it is about to begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The program's file or name.
     pub command: String,
     /// The process, by its number in its own PID namespace; for people only.
     pub pid: u32,
-    /// Why the program is not on the node.
+    /// The reason why the program is not on the node.
     pub reason: Reason,
 }
 
@@ -36,19 +36,19 @@ impl Report {
         }
     }
 
-    /// The report as it is told.
+    /// The report as it is sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// A report as it was told; `None` if it is none.
+    /// Reads a report; `None` if it is none.
     pub fn parse(bytes: &[u8]) -> Option<Report> {
         let report: Report = serde_json::from_slice(bytes).ok()?;
         Some(Report::new(&report.command, report.pid, report.reason))
     }
 }
 
-/// The text without what could be more than text on a terminal, and not too long.
+/// The text without characters that could be more than text on a terminal, and not too long.
 fn printable(text: &str) -> String {
     let mut len = 0;
     text.chars()
@@ -68,7 +68,7 @@ fn printable(text: &str) -> String {
 pub struct Unaccelerated {
     /// The program's file or name.
     pub command: String,
-    /// Why it is not on the node.
+    /// The reason why it is not on the node.
     pub reason: Reason,
     /// The process that was told of last, by its number in its own PID namespace.
     pub pid: u32,
@@ -78,7 +78,7 @@ pub struct Unaccelerated {
     pub since: u64,
 }
 
-/// What an engine keeps of that: each program and reason once.
+/// An engine's records: each program and reason once.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     records: Vec<Unaccelerated>,
@@ -111,7 +111,7 @@ impl Records {
         true
     }
 
-    /// All of them, in the order in which they came.
+    /// All records, in the order in which they came.
     pub(crate) fn all(&self) -> &[Unaccelerated] {
         &self.records
     }

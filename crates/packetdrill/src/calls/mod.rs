@@ -1,9 +1,15 @@
 //! packetdrill's functions: from C's arguments to the node's calls and back.
 //!
-//! Nothing is decided here but what the form of the interface demands. Every
-//! function relies on what its caller promises by calling it: `user` is the node
-//! that [`table`] put into the interface and `free` has not taken back, and each
-//! pointer is null or valid for the length that comes with it.
+//! This module decides only what the form of the interface demands.
+//!
+//! # The INTERFACE contract
+//!
+//! packetdrill calls these functions through the table that [`table`] has filled. `user` is the
+//! node of that table, and `free` has not taken it back; it stays valid until the call returns.
+//! Each pointer is null, or valid for reads and writes of the length that comes with it, until the
+//! call returns. A message's parts, name and control area are valid in the same way. No other code
+//! uses that memory meanwhile, except for the node, which threads share. No function keeps a
+//! pointer after it has returned.
 
 mod network;
 mod options;
@@ -93,7 +99,8 @@ fn done(outcome: Outcome<()>) -> c_int {
 ///
 /// `user` comes from [`table`] and has not been freed.
 unsafe fn node<'a>(user: User) -> &'a Node {
-    // SAFETY: the caller says that the node is alive; it is shared only.
+    // SAFETY: `user` comes from `table` and is not freed yet, as the caller guarantees. Threads
+    // share the node behind it, and nothing borrows it mutably.
     unsafe { &*user.cast::<Node>() }
 }
 
@@ -106,7 +113,8 @@ unsafe fn input<'a>(bytes: *const c_void, len: usize) -> Outcome<&'a [u8]> {
     match (bytes.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Errno::FAULT),
-        // SAFETY: the caller says that so many bytes are readable.
+        // SAFETY: `bytes` is not null, so it is readable for `len` bytes for as long as the caller
+        // uses them, as this function's `# Safety` section demands.
         (false, _) => Ok(unsafe { core::slice::from_raw_parts(bytes.cast(), len) }),
     }
 }
@@ -120,7 +128,8 @@ unsafe fn output<'a>(bytes: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
     match (bytes.is_null(), len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(Errno::FAULT),
-        // SAFETY: the caller says that so many bytes are writable.
+        // SAFETY: `bytes` is not null, so it is writable for `len` bytes for as long as the caller
+        // uses them, as this function's `# Safety` section demands.
         (false, _) => Ok(unsafe { core::slice::from_raw_parts_mut(bytes.cast(), len) }),
     }
 }
@@ -131,37 +140,37 @@ unsafe extern "C" fn free(user: User) {
 }
 
 unsafe extern "C" fn socket(user: User, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     answer(node.call(|state| state.socket(domain, kind, protocol)))
 }
 
 unsafe extern "C" fn bind(user: User, fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `to` are valid until this call returns.
     let (node, to) = unsafe { (node(user), address::read(to, len)) };
     done(to.and_then(|to| node.call(|state| state.bind(fd, to))))
 }
 
 unsafe extern "C" fn listen(user: User, fd: c_int, backlog: c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     done(node.call(|state| state.listen(fd, backlog)))
 }
 
 unsafe extern "C" fn accept(user: User, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     let patience = |state: &mut State| patience_of(&mut state.descriptors, fd, Direction::Receive, 0);
     let outcome = node.call_waiting(patience, |state| state.accept(fd));
     answer(outcome.map(|(accepted, peer, domain)| {
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `from` and `len` are valid until this call returns.
         unsafe { address::write(peer, domain, from, len) };
         accepted
     }))
 }
 
 unsafe extern "C" fn connect(user: User, fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `to` are valid until this call returns.
     let (node, to) = unsafe { (node(user), address::read(to, len)) };
     let begun = to.and_then(|to| node.call(|state| state.begin_connect(fd, to)));
     let patience = |state: &mut State| patience_of(&mut state.descriptors, fd, Direction::Send, 0);

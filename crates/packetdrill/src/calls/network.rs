@@ -11,7 +11,7 @@ use libc::{loff_t, size_t, ssize_t, timeval, timezone, useconds_t};
 use toehold_posix::errno::Errno;
 
 pub(super) unsafe extern "C" fn netdev_send(user: User, packet: *const c_void, len: size_t) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `packet` are valid until this call returns.
     let (node, packet) = unsafe { (node(user), input(packet, len)) };
     done(packet.map(|packet| node.inject(packet)))
 }
@@ -22,7 +22,8 @@ pub(super) unsafe extern "C" fn netdev_receive(
     len: *mut size_t,
     time_us: *mut c_longlong,
 ) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user`, `into` and `len` are valid until this call returns.
+    // packetdrill never passes null for `len`.
     let (node, into) = unsafe { (node(user), output(into, *len)) };
     let Ok(into) = into else {
         return done(Err(Errno::FAULT));
@@ -35,7 +36,8 @@ pub(super) unsafe extern "C" fn netdev_receive(
     });
     let used = packet.len().min(into.len());
     into[..used].copy_from_slice(&packet[..used]);
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `len` and `time_us` are valid until this call returns.
+    // packetdrill never passes null for them.
     unsafe {
         len.write(used);
         time_us.write(sent_at as c_longlong);
@@ -44,13 +46,13 @@ pub(super) unsafe extern "C" fn netdev_receive(
 }
 
 pub(super) unsafe extern "C" fn usleep(user: User, micros: useconds_t) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     unsafe { node(user) }.pass(Duration::from_micros(micros.into()));
     0
 }
 
 pub(super) unsafe extern "C" fn gettimeofday(user: User, time: *mut timeval, _zone: *mut timezone) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `time` are valid until this call returns.
     let (node, time) = unsafe { (node(user), time.as_mut()) };
     let Some(time) = time else {
         return done(Err(Errno::FAULT));
@@ -63,7 +65,7 @@ pub(super) unsafe extern "C" fn gettimeofday(user: User, time: *mut timeval, _zo
 
 pub(super) unsafe extern "C" fn pipe(_user: User, ends: *mut c_int) -> c_int {
     done(splice::pipe().map(|pair| {
-        // SAFETY: there is room for two descriptors.
+        // SAFETY: INTERFACE contract: `ends` has room for two descriptors until this call returns.
         unsafe { ends.cast::<[c_int; 2]>().write(pair) };
     }))
 }
@@ -77,7 +79,7 @@ pub(super) unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     let dont_wait = flags & libc::SPLICE_F_NONBLOCK != 0;
     let patience = |state: &mut State| {

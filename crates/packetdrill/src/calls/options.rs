@@ -7,30 +7,31 @@ use libc::socklen_t;
 use toehold_posix::errno::Errno;
 
 pub(super) unsafe extern "C" fn fcntl(user: User, fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     answer(node.call(|state| state.fcntl(fd, command, argument)))
 }
 
 pub(super) unsafe extern "C" fn ioctl(user: User, fd: c_int, request: c_ulong, value: *mut c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     let outcome = node.call(|state| state.ioctl(fd, request));
     answer(outcome.map(|number| {
-        // SAFETY: these requests take the address of an int.
+        // SAFETY: INTERFACE contract: the requests that succeed take an int at `value`, which is
+        // valid until this call returns.
         unsafe { value.write(number) };
         0
     }))
 }
 
 pub(super) unsafe extern "C" fn close(user: User, fd: c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     done(node.call(|state| state.close(fd)))
 }
 
 pub(super) unsafe extern "C" fn shutdown(user: User, fd: c_int, how: c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     done(node.call(|state| state.shutdown(fd, how)))
 }
@@ -44,10 +45,10 @@ pub(super) unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     let outcome = (|| {
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `user` and `len` are valid until this call returns.
         let (node, len) = unsafe { (node(user), len.as_mut().ok_or(Errno::FAULT)?) };
         let bytes = node.call(|state| state.option(fd, level, name))?;
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `value` is valid until this call returns.
         let room = unsafe { output(value, *len as usize) }?;
         let used = bytes.len().min(room.len());
         room[..used].copy_from_slice(&bytes[..used]);
@@ -65,7 +66,7 @@ pub(super) unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `value` are valid until this call returns.
     let (node, value) = unsafe { (node(user), input(value, len as usize)) };
     done(value.and_then(|value| node.call(|state| state.set_option(fd, level, name, value))))
 }

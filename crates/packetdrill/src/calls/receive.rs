@@ -34,18 +34,18 @@ fn receive_into(node: &Node, fd: c_int, into: &mut [u8], flags: c_int) -> Outcom
 }
 
 pub(super) unsafe extern "C" fn read(user: User, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `into` are valid until this call returns.
     unsafe { recv(user, fd, into, len, 0) }
 }
 
 pub(super) unsafe extern "C" fn readv(user: User, fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
     let outcome = (|| {
         let number = usize::try_from(number).map_err(|_| Errno::INVAL)?;
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `user` and `parts` are valid until this call returns.
         let (node, parts) = unsafe { (node(user), message::parts(parts, number)?) };
         let mut bytes = vec![0; message::room(parts)?];
         let received = receive_into(node, fd, &mut bytes, 0)?;
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `parts` is valid until this call returns.
         unsafe { message::scatter(&bytes[..received], parts) };
         Ok(received)
     })();
@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn recv(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `into` are valid until this call returns.
     let (node, into) = unsafe { (node(user), output(into, len)) };
     count(into.and_then(|into| receive_into(node, fd, into, flags)))
 }
@@ -73,7 +73,8 @@ pub(super) unsafe extern "C" fn recvfrom(
     _from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: as the module's doc says. A stream does not say whom it is from.
+    // SAFETY: INTERFACE contract: the arguments are valid until this call returns. A stream does
+    // not report a sender.
     unsafe {
         let received = recv(user, fd, into, len, flags);
         if received >= 0 && !from_len.is_null() {
@@ -84,11 +85,11 @@ pub(super) unsafe extern "C" fn recvfrom(
 }
 
 pub(super) unsafe extern "C" fn recvmsg(user: User, fd: c_int, into: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `into` are valid until this call returns.
     let (node, Some(into)) = (unsafe { (node(user), into.as_mut()) }) else {
         return count(Err(Errno::FAULT));
     };
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `into` is valid until this call returns.
     count(unsafe { receive_message(node, fd, into, flags) })
 }
 
@@ -97,17 +98,17 @@ pub(super) unsafe extern "C" fn recvmsg(user: User, fd: c_int, into: *mut msghdr
 /// The message's parts and areas are valid for their lengths.
 unsafe fn receive_message(node: &Node, fd: c_int, into: &mut msghdr, flags: c_int) -> Outcome<usize> {
     if flags & libc::MSG_ERRQUEUE != 0 {
-        // SAFETY: as this function's own.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         return unsafe { receive_report(node, fd, into) };
     }
-    // SAFETY: as this function's own.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let parts = unsafe { message::parts(into.msg_iov, into.msg_iovlen) }?;
     let mut bytes = vec![0; message::room(parts)?];
     let received = receive_into(node, fd, &mut bytes, flags)?;
     into.msg_flags = 0;
     into.msg_namelen = 0;
     let unread = node.call(|state| state.unread(fd))?;
-    // SAFETY: as this function's own.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe {
         message::scatter(&bytes[..received], parts);
         match unread {
@@ -123,7 +124,7 @@ unsafe fn receive_message(node: &Node, fd: c_int, into: &mut msghdr, flags: c_in
 /// The message's control area is valid for its length.
 unsafe fn receive_report(node: &Node, fd: c_int, into: &mut msghdr) -> Outcome<usize> {
     if let Some((report, domain)) = node.call(|state| state.take_report(fd))? {
-        // SAFETY: as this function's own.
+        // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         return unsafe { receive_network_report(&report, domain, into) };
     }
     let (report, domain) = node.call(|state| {
@@ -138,7 +139,7 @@ unsafe fn receive_report(node: &Node, fd: c_int, into: &mut msghdr) -> Outcome<u
         libc::AF_INET => (libc::SOL_IP, libc::IP_RECVERR),
         _ => (libc::SOL_IPV6, libc::IPV6_RECVERR),
     };
-    // SAFETY: as this function's own.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe {
         message::put_control(
             into,
@@ -155,7 +156,7 @@ unsafe fn receive_report(node: &Node, fd: c_int, into: &mut msghdr) -> Outcome<u
 /// The message's parts and areas are valid for their lengths.
 unsafe fn receive_network_report(report: &NetworkReport, domain: c_int, into: &mut msghdr) -> Outcome<usize> {
     let name = extended_error::name(report, domain);
-    // SAFETY: as this function's own.
+    // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe {
         let parts = message::parts(into.msg_iov, into.msg_iovlen)?;
         let taken = report.quoted.len().min(message::room(parts)?);

@@ -59,14 +59,14 @@ fn send_from(node: &Node, fd: c_int, bytes: &[u8], flags: c_int) -> Outcome<usiz
 }
 
 pub(super) unsafe extern "C" fn write(user: User, fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `from` are valid until this call returns.
     unsafe { send(user, fd, from, len, 0) }
 }
 
 pub(super) unsafe extern "C" fn writev(user: User, fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
     let outcome = (|| {
         let number = usize::try_from(number).map_err(|_| Errno::INVAL)?;
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `user` and `parts` are valid until this call returns.
         let (node, bytes) = unsafe { (node(user), message::gather(message::parts(parts, number)?)?) };
         send_from(node, fd, &bytes, 0)
     })();
@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn send(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `from` are valid until this call returns.
     let (node, from) = unsafe { (node(user), input(from, len)) };
     count(from.and_then(|from| send_to(node, fd, from, flags, None)))
 }
@@ -94,7 +94,7 @@ pub(super) unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user`, `from` and `to` are valid until this call returns.
     let (node, from, to) = unsafe { (node(user), input(from, len), address::read(to, to_len)) };
     // A stream goes where it is connected to, whatever address is given.
     count(from.and_then(|from| send_to(node, fd, from, flags, to.ok())))
@@ -102,11 +102,11 @@ pub(super) unsafe extern "C" fn sendto(
 
 pub(super) unsafe extern "C" fn sendmsg(user: User, fd: c_int, from: *const msghdr, flags: c_int) -> ssize_t {
     let outcome = (|| {
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `user` and `from` are valid until this call returns.
         let (node, from) = unsafe { (node(user), from.as_ref().ok_or(Errno::FAULT)?) };
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `from.msg_iov` is valid until this call returns.
         let bytes = unsafe { message::gather(message::parts(from.msg_iov, from.msg_iovlen)?)? };
-        // SAFETY: as the module's doc says.
+        // SAFETY: INTERFACE contract: `from.msg_name` is valid until this call returns.
         let to = unsafe { address::read(from.msg_name.cast(), from.msg_namelen) };
         send_to(node, fd, &bytes, flags, to.ok())
     })();

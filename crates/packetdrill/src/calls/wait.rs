@@ -9,7 +9,7 @@ use libc::{epoll_event, nfds_t, pollfd};
 use toehold_posix::errno::{Errno, Outcome};
 
 pub(super) unsafe extern "C" fn poll(user: User, fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` and `fds` are valid until this call returns.
     let (node, fds) = unsafe {
         let fds: &mut [pollfd] = if number == 0 {
             &mut []
@@ -55,7 +55,7 @@ fn milliseconds(timeout: c_int) -> Patience {
 }
 
 pub(super) unsafe extern "C" fn epoll_create(user: User, size: c_int) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     if size <= 0 {
         return done(Err(Errno::INVAL));
@@ -70,7 +70,8 @@ pub(super) unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: as the module's doc says. Removal needs no event.
+    // SAFETY: INTERFACE contract: `user` and `event` are valid until this call returns. Removal
+    // needs no event.
     let (node, event) = unsafe {
         let event = if event.is_null() {
             None
@@ -98,7 +99,7 @@ pub(super) unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    // SAFETY: as the module's doc says.
+    // SAFETY: INTERFACE contract: `user` is valid until this call returns.
     let node = unsafe { node(user) };
     let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0) else {
         return done(Err(Errno::INVAL));

@@ -1,4 +1,5 @@
-//! What the library does with each system call of x86-64, and with each function of libc that it stands in for.
+//! The library's handling of each system call of x86-64, and of each function of libc that it
+//! stands in for.
 //!
 //! The table is data for tests: docs/socket-calls.md is made from it. A test fails for a call of the kernel
 //! that is in neither of its lists.
@@ -7,7 +8,7 @@ mod table;
 
 use self::table::{OTHER_FUNCTIONS, OTHERS, calls};
 
-/// What becomes of a call.
+/// The handling of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// The node does it where it concerns a connection of the node's.
@@ -41,7 +42,7 @@ struct Call {
     /// The functions of libc that make it, and that are stood in for.
     functions: &'static str,
     way: Way,
-    /// How far, or for which reason.
+    /// How far the call is handled, or for which reason it is not.
     why: &'static str,
     /// Tests in crates/cli/tests/programs.
     test: &'static str,

@@ -22,7 +22,7 @@ const HEAD: usize = 16;
 const QUESTION: usize = 56;
 const ANSWER: usize = 72;
 
-/// Bytes of one datagram, at most: programs receive what the kernel sends, which is longer.
+/// Most bytes of one datagram: programs have room for the kernel's, which are longer.
 const DATAGRAM: usize = 8 << 10;
 
 /// Steps of a filter, at most.
@@ -49,7 +49,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Question {
-    /// `None`: it asks for something else.
+    /// Reads a question. Returns `None` if it asks for something else.
     pub(super) fn parse(bytes: &[u8]) -> Option<Question> {
         let len = (word(bytes, 0)? as usize).min(bytes.len());
         let (kind, flags) = (half(bytes, 4)?, half(bytes, 6)?);

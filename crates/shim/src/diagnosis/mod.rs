@@ -1,5 +1,5 @@
-//! `sock_diag(7)`, by which `ss` lists sockets: what the kernel answers a program of a node, and before it the node's
-//! connections.
+//! `sock_diag(7)`, by which `ss` lists sockets. A program of a node receives the node's
+//! connections, and then the kernel's answers.
 //!
 //! The socket is the kernel's, and so are the questions. A question for all of TCP's sockets is read when it has been
 //! sent. The answers about the node's wait here, and are received first.
@@ -46,11 +46,12 @@ fn waiting() -> MutexGuard<'static, Vec<Waiting>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A message was sent to an address, which may be a question to the kernel.
+/// Looks at a message that was sent to an address, which may be a question to the kernel.
 ///
 /// # Safety
 ///
-/// The address is null or as long as said; `parts` is null or points to so many parts, each of which is readable.
+/// The address is null or has `len` bytes; `parts` is null or points to so many parts, each of
+/// which is readable.
 #[inline]
 pub(crate) unsafe fn sent(
     number: c_int,
@@ -69,7 +70,8 @@ pub(crate) unsafe fn sent(
 
 /// # Safety
 ///
-/// As [`sent`].
+/// `parts` is null or points to `count` parts of the program's, each of which is readable until the
+/// call returns.
 #[cold]
 unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
     let _inside = Inside::enter();
@@ -82,7 +84,8 @@ unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
     if !is_diagnosis || !is_readable(parts, count) {
         return;
     }
-    // SAFETY: so many parts are there.
+    // SAFETY: `parts` is not null, and `count` parts are readable, as checked above. The program
+    // keeps them until its call returns.
     let parts = unsafe { core::slice::from_raw_parts(parts, count) };
     let mut bytes = Vec::new();
     for part in parts {
@@ -90,7 +93,8 @@ unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
         if !is_readable(part.iov_base.cast::<u8>(), len) {
             return;
         }
-        // SAFETY: so many bytes are there.
+        // SAFETY: `iov_base` was just checked to have `len` readable bytes. The program keeps them
+        // until its call returns.
         bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) });
     }
     let Some(question) = Question::parse(&bytes) else {
@@ -115,15 +119,17 @@ unsafe fn ask(number: c_int, parts: *const iovec, count: usize) {
 
 /// The address of a socket of netlink, by which the kernel answers it.
 fn port_of(number: c_int) -> u32 {
-    // SAFETY: all zeroes is such an address.
+    // SAFETY: all zeroes is a `sockaddr_nl`, which has integers alone.
     let mut name: sockaddr_nl = unsafe { core::mem::zeroed() };
     let mut len = size_of::<sockaddr_nl>() as socklen_t;
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `name` is a local with room for `len` bytes, to which the kernel writes during this
+    // call alone.
     let told = unsafe { crate::next::getsockname(number, (&raw mut name).cast(), &mut len) };
     if told == 0 { name.nl_pid } else { 0 }
 }
 
-/// An answer that waits, if one does: `take` puts it where it is to be, and says how many bytes of it there are.
+/// Takes an answer that waits, if one does. `take` copies it to its place, and returns how many of
+/// its bytes it copied.
 #[inline]
 fn receive(number: c_int, flags: c_int, take: impl FnOnce(&[u8]) -> ssize_t) -> Option<ssize_t> {
     if !ANY.load(Relaxed) || is_inside() {
@@ -159,7 +165,8 @@ unsafe fn fill(parts: &[iovec], mut answer: &[u8]) -> usize {
         if !is_writable(part.iov_base.cast::<u8>(), here.len()) {
             break;
         }
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: `iov_base` was just checked to have room for these bytes. The program keeps it
+        // until its call returns.
         unsafe {
             part.iov_base
                 .cast::<u8>()
@@ -170,11 +177,12 @@ unsafe fn fill(parts: &[iovec], mut answer: &[u8]) -> usize {
     len - answer.len()
 }
 
-/// `recvmsg(2)` of an answer about the node's. `None`: the kernel's are next.
+/// `recvmsg(2)` of an answer about the node's sockets. Returns `None` if the kernel's answers are
+/// next.
 ///
 /// # Safety
 ///
-/// `message` is null or one of the program's.
+/// `message` is null or a message of the program's.
 #[inline]
 pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     receive(number, flags, |answer| {
@@ -183,18 +191,21 @@ pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags:
             return 0;
         };
         let parts = match is_readable(message.msg_iov, message.msg_iovlen) && message.msg_iovlen > 0 {
-            // SAFETY: so many parts are there.
+            // SAFETY: `msg_iov` was just checked to have so many readable parts. The program keeps
+            // them until its call returns.
             true => unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) },
             false => &[],
         };
-        // SAFETY: they are the program's.
+        // SAFETY: `parts` are those of the program's message, which `recvmsg` may write to until
+        // the call returns.
         let filled = unsafe { fill(parts, answer) };
-        // SAFETY: all zeroes is the kernel's address.
+        // SAFETY: all zeroes is a `sockaddr_nl`, which has integers alone.
         let mut kernel: sockaddr_nl = unsafe { core::mem::zeroed() };
         kernel.nl_family = libc::AF_NETLINK as u16;
         let room = (message.msg_namelen as usize).min(size_of::<sockaddr_nl>());
         if !message.msg_name.is_null() && is_writable(message.msg_name.cast::<u8>(), room) {
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: `msg_name` was just checked to have room for these bytes. The program keeps
+            // it until its call returns.
             unsafe {
                 message
                     .msg_name
@@ -212,7 +223,8 @@ pub(crate) unsafe fn receive_message(number: c_int, message: *mut msghdr, flags:
     })
 }
 
-/// `recv(2)` of an answer about the node's. `None`: the kernel's are next.
+/// `recv(2)` of an answer about the node's sockets. Returns `None` if the kernel's answers are
+/// next.
 ///
 /// # Safety
 ///

@@ -17,7 +17,7 @@ pub(crate) struct Action {
     mask: u64,
 }
 
-/// `rt_sigaction(2)`; `None`: the kernel says what is wrong.
+/// `rt_sigaction(2)`. Returns `None` if the kernel has to report what is wrong.
 ///
 /// # Safety
 ///
@@ -33,17 +33,20 @@ pub(crate) unsafe fn install_by_number(
     if size != size_of::<u64>() || !is_there {
         return None;
     }
-    // SAFETY: it is there, or null.
+    // SAFETY: `new` is null or was checked above to be readable. INTERCEPT contract: it is valid
+    // for this call.
     let new = unsafe { new.as_ref() }.map(|new| {
         let mut action = action(new.handler);
         action.sa_flags = new.flags as c_int;
-        // SAFETY: the first word of a set is what the kernel knows.
+        // SAFETY: `sa_mask` is a local set of at least 8 bytes, of which the kernel knows the first
+        // word alone.
         unsafe { (&raw mut action.sa_mask).cast::<u64>().write(new.mask) };
         action
     });
     let given = new.as_ref().map_or(core::ptr::null(), |new| &raw const *new);
     let mut replaced = action(SIG_DFL);
-    // SAFETY: two actions, or one.
+    // SAFETY: `given` is null or points to the local `new`, and `replaced` is a local; both live
+    // until the call returns.
     let done = unsafe { install(signal, given, &mut replaced) };
     if done == 0 && !old.is_null() {
         // SAFETY: there is room, and the first word of a set is what the kernel knows.

@@ -34,15 +34,15 @@ use self::text::Image;
 use crate::inside::Inside;
 use crate::{epoll, next, signals, start};
 
-/// `PR_SET_SYSCALL_USER_DISPATCH` and what it takes: calls from everywhere but one range.
+/// `PR_SET_SYSCALL_USER_DISPATCH` and its argument: calls from everywhere but one range.
 const SET: c_int = 59;
 const OFF: c_ulong = 0;
 const ON: c_ulong = 1;
 
-/// Above all that is the program's.
+/// An address above all that is the program's.
 const TOP: usize = 0x7fff_ffff_f000;
 
-/// What is known of the program.
+/// The state of the looking through the program.
 static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const LOOKING: u8 = 1;
@@ -51,16 +51,16 @@ const LOOKED: u8 = 2;
 /// Whether it has begun a thread.
 static THREADED: AtomicBool = AtomicBool::new(false);
 
-/// So much code is looked through before a program's first thread, which need have nothing to do with
-/// networks; it takes some milliseconds.
+/// Bytes of code that are looked through before a program's first thread, at most. The program need
+/// have nothing to do with networks, and looking takes some milliseconds.
 const MOST_BEFORE_THREAD: usize = 32 << 20;
 
 thread_local! {
-    /// It is this thread that looks.
+    /// Whether this is the thread that looks.
     static LOOKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Where the program's own code ends, if calls from there are dispatched.
+/// The end of the program's own code, if calls from there are dispatched.
 static END: OnceLock<usize> = OnceLock::new();
 
 /// Whether calls are dispatched.
@@ -76,7 +76,7 @@ pub(crate) fn has_signal() -> bool {
     END.get().is_some()
 }
 
-/// Before the program has its first socket, or what it waits for sockets with.
+/// Looks through the program before it has its first socket, or what it waits for sockets with.
 #[inline]
 pub(crate) fn look() {
     if KNOWN.load(Acquire) != LOOKED && start::is_wanted() {
@@ -114,7 +114,8 @@ fn look_at_program(most: usize) {
     KNOWN.store(if is_known { LOOKED } else { UNKNOWN }, Release);
 }
 
-/// Has calls dispatched if the program makes any. False: it is too large to be looked at now.
+/// Has calls dispatched if the program makes any. Returns `false` if it is too large to be looked
+/// at now.
 fn begin(most: usize) -> bool {
     let Some(image) = Image::of_program().filter(is_concerned) else {
         return true;
@@ -137,7 +138,7 @@ fn begin(most: usize) -> bool {
     true
 }
 
-/// Called in a child. The parent's thread that was looking does not look in the child.
+/// Prepares a child, in which the parent's thread that was looking does not look.
 pub(crate) fn forked() {
     if !LOOKS.get() {
         let _ = KNOWN.compare_exchange(LOOKING, UNKNOWN, Relaxed, Relaxed);
@@ -149,7 +150,7 @@ pub(crate) fn forked() {
 fn is_concerned(image: &Image) -> bool {
     let others = [
         trap::trap as *const () as usize,
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a C string literal, which lives as long as the library.
         unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) } as usize,
         loaded_at(libc::AT_BASE),
         loaded_at(libc::AT_SYSINFO_EHDR),
@@ -158,13 +159,13 @@ fn is_concerned(image: &Image) -> bool {
     is_below && !image.is_go
 }
 
-/// Where the kernel has put something.
+/// The address at which the kernel has loaded something.
 fn loaded_at(what: c_ulong) -> usize {
     // SAFETY: the call takes numbers alone, and no pointer.
     unsafe { libc::getauxval(what) as usize }
 }
 
-/// This thread asks for its calls to be dispatched, if the program's are.
+/// Has this thread's calls dispatched, if the program's are.
 pub(crate) fn join() {
     if is_on()
         && let Some(&end) = END.get()
@@ -176,12 +177,13 @@ pub(crate) fn join() {
 fn ask(end: usize) -> bool {
     // The kernel ends a process that has the signal blocked.
     signals::unblock_calls();
-    // SAFETY: plain numbers, and no place that says whether to.
+    // SAFETY: the call takes numbers alone. The fifth, 0, stands for no place in memory that
+    // switches the dispatching.
     unsafe { next::prctl(SET, ON, end as c_ulong, (TOP - end) as c_ulong, 0) == 0 }
 }
 
-/// Before a filter of system calls, which may not allow what this does: the thread's calls are the
-/// kernel's.
+/// Leaves the thread's calls to the kernel, before a filter of system calls, which may not allow
+/// the dispatching.
 pub(crate) fn stop() {
     if has_signal() {
         // SAFETY: the call takes numbers alone, and no pointer.
@@ -189,7 +191,8 @@ pub(crate) fn stop() {
     }
 }
 
-/// What to block instead of a set of signals, if that has the one in it by which calls are dispatched.
+/// The set to block instead of one that has the signal in it by which calls are dispatched; `None`
+/// for any other set.
 pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
     let has_own = has_signal() && how != libc::SIG_UNBLOCK && !set.is_null() && {
         // SAFETY: INTERCEPT contract: the program passes a set, valid for this call.
@@ -197,7 +200,8 @@ pub(crate) fn still_open(how: c_int, set: *const libc::sigset_t) -> Option<libc:
     };
     has_own.then(|| {
         let mut copied = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: it is a set, and so is its copy.
+        // SAFETY: `set` is valid for this call, as checked above, and `copied` is a local of the
+        // same type.
         unsafe {
             copied.as_mut_ptr().copy_from_nonoverlapping(set, 1);
             libc::sigdelset(copied.as_mut_ptr(), libc::SIGSYS);

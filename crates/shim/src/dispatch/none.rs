@@ -11,22 +11,22 @@ pub(crate) const fn has_signal() -> bool {
     false
 }
 
-/// Before the program has its first socket.
+/// Does nothing before the program has its first socket.
 pub(crate) const fn look() {}
 
-/// Before the program has another thread.
+/// Does nothing before the program has another thread.
 pub(crate) const fn look_before_thread() {}
 
-/// This thread asks for its calls to be dispatched.
+/// Does nothing for this thread: its calls are not dispatched.
 pub(crate) const fn join() {}
 
-/// In a child.
+/// Does nothing in a child.
 pub(crate) const fn forked() {}
 
-/// Before a filter of system calls.
+/// Does nothing before a filter of system calls.
 pub(crate) const fn stop() {}
 
-/// What to block instead.
+/// Leaves a set of signals to block as it is.
 pub(crate) const fn still_open(_: core::ffi::c_int, _: *const libc::sigset_t) -> Option<libc::sigset_t> {
     None
 }

@@ -8,20 +8,20 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How many of the program's instructions have one, at most.
+/// Instructions of the program that have a stub, at most.
 const MOST: usize = 1024;
 
-/// What one takes, in bytes.
+/// Bytes of a stub.
 const SIZE: usize = 16;
 
-/// Where each goes on, which is behind the program's instruction.
+/// The address at which each stub goes on, which is behind the program's instruction.
 static BACK: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 unsafe extern "C" {
     fn toehold_stubs();
 }
 
-/// Where to make the call that goes on at `back`; `None`: there are no more.
+/// Where to make the call that goes on at `back`; `None` if there are no more.
 pub(super) fn of(back: usize) -> Option<usize> {
     // Spread over all of them by where the call is, in no order.
     let first = (back >> 1) % MOST;
@@ -71,7 +71,8 @@ mod tests {
             assert_eq!(of(back), Some(stub), "it is found again");
             let at = (stub - toehold_stubs as *const () as usize) / SIZE;
             assert_eq!(BACK[at].load(Relaxed), back);
-            // SAFETY: it is code of this program's, which can be read.
+            // SAFETY: `stub` points to `SIZE` bytes of this program's own code, which is readable
+            // and never unloaded.
             let code = unsafe { core::slice::from_raw_parts(stub as *const u8, SIZE) };
             // syscall; mov rcx, [rip + ...]; jmp rcx
             assert_eq!(

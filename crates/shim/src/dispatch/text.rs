@@ -5,19 +5,20 @@ use core::ffi::c_long;
 use libc::{Elf64_Phdr, PF_R, PF_X, PT_LOAD, PT_NOTE, PT_PHDR};
 use memchr::memmem;
 
-/// The instruction.
+/// The system call instruction.
 const SYSCALL: &[u8] = &[0x0f, 0x05];
 
-/// The one that sets what the kernel takes for the call's number, to what follows.
+/// The instruction that sets EAX, which has the call's number, to the bytes that follow.
 const SET_EAX: u8 = 0xb8;
 
-/// So many bytes before a call its number is set, at most.
+/// Bytes before a call in which its number is set, at most.
 const BEFORE: usize = 48;
 
-/// As many bytes before a call its number is set, at most, if the function does nothing but the call.
+/// Bytes before a call in which its number is set, at most, if the function does nothing but the
+/// call.
 const CLOSE: usize = 24;
 
-/// What moves to RAX from there, behind a byte for 64 bits and before one for the operands.
+/// Instructions that move to RAX, behind a byte for 64 bits and before one for the operands.
 const FROM_REGISTER: u8 = 0x89;
 const FROM_MEMORY: u8 = 0x8b;
 
@@ -46,7 +47,7 @@ const OF_NETWORKS: [c_long; 21] = [
     libc::SYS_io_uring_setup,
 ];
 
-/// What sets the number of `read`, 0, no further before the call than that.
+/// The instruction that sets the number of `read`, 0, and how far before the call it is at most.
 const CLEAR_EAX: &[u8] = &[0x31, 0xc0];
 const CLOSEST: usize = 16;
 
@@ -55,16 +56,17 @@ const GO: &[u8] = b"Go\0\0";
 
 const PAGE: usize = 1 << 12;
 
-/// What the system has loaded of the program itself, without its libraries.
+/// The part of the program itself that the system has loaded, without its libraries.
 pub(super) struct Image {
-    /// The first page that is not its own.
+    /// The first page behind it.
     pub(super) end: usize,
     pub(super) is_go: bool,
     code: Vec<&'static [u8]>,
 }
 
 impl Image {
-    /// The running program's. The loader would say so, too, but not to a child that was forked while it was busy.
+    /// The image of the running program. The loader would know it, too, but not in a child that was
+    /// forked while the loader was busy.
     pub(super) fn of_program() -> Option<Image> {
         // SAFETY: plain numbers; what they say is there as long as the program runs.
         let headers = unsafe {
@@ -74,7 +76,8 @@ impl Image {
         }?;
         let own = headers.iter().find(|header| header.p_type == PT_PHDR)?;
         let base = headers.as_ptr().addr().wrapping_sub(own.p_vaddr as usize);
-        // SAFETY: they are the program's.
+        // SAFETY: `headers` are the running program's, loaded at `base`. The system unmaps them
+        // only when the program ends.
         Some(unsafe { Image::loaded(base, headers) })
     }
 
@@ -89,18 +92,19 @@ impl Image {
             .any(|code| memmem::find_iter(code, SYSCALL).any(|at| is_call(code, at)))
     }
 
-    /// How many bytes there are to look through.
+    /// The number of bytes to look through.
     pub(super) fn code_len(&self) -> usize {
         self.code.iter().map(|code| code.len()).sum()
     }
 
     /// # Safety
     ///
-    /// The headers are those of something that is loaded at that address, and stays.
+    /// The headers are those of an image that is loaded at that address, and stays.
     unsafe fn loaded(base: usize, headers: &[Elf64_Phdr]) -> Image {
         let at = |header: &Elf64_Phdr| base.wrapping_add(header.p_vaddr as usize);
         let loads = || headers.iter().filter(|header| header.p_type == PT_LOAD);
-        // SAFETY: the caller says that it is there.
+        // SAFETY: the header's segment is loaded and readable for as long as the image is, as the
+        // caller guarantees.
         let bytes = |header: &Elf64_Phdr| unsafe {
             core::slice::from_raw_parts(at(header) as *const u8, header.p_filesz as usize)
         };

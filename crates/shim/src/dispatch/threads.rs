@@ -1,5 +1,5 @@
-//! Threads that have begun before the program was looked at: a signal tells each to ask for its calls to
-//! be dispatched. One that has it blocked does so when it has it no more.
+//! Threads that have begun before the program was looked at. A signal tells each to ask for its
+//! calls to be dispatched. A thread that has the signal blocked asks when it unblocks it.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use super::{END, join};
 use crate::answer::{errno, set_errno};
 use crate::next;
 
-/// How long they are waited for, at most: one may be where signals do not reach it.
+/// Longest time to wait for answers: a thread may be where signals do not reach it.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// How many have answered.
+/// The number of threads that have answered.
 static ANSWERS: AtomicU32 = AtomicU32::new(0);
 
 /// The library's signal, with a value that no other sender uses.
@@ -28,27 +28,27 @@ struct Asking {
     process: c_int,
     user: u32,
     value: usize,
-    /// The rest of what comes with signals.
+    /// The rest of a signal's information.
     unused: [u64; 12],
 }
 
 const _: () = assert!(size_of::<Asking>() == size_of::<siginfo_t>());
 
-/// What only this process says.
+/// A value that only this process knows.
 fn secret() -> usize {
     (&raw const END).addr()
 }
 
 /// Whether it is that signal.
 pub(super) fn is_told(info: &siginfo_t) -> bool {
-    // SAFETY: these are there for a signal that was queued.
+    // SAFETY: `info` is that of a signal that was queued, which has these fields.
     info.si_code == libc::SI_QUEUE
         && unsafe {
             info.si_pid() == std::process::id() as c_int && info.si_value().sival_ptr.addr() == secret()
         }
 }
 
-/// The thread asks. It may be in the middle of anything.
+/// Has the calls of the thread dispatched that is told to. It may be in the middle of anything.
 pub(super) fn answer() {
     let before = errno();
     join();
@@ -84,7 +84,7 @@ fn send(thread: i32) -> bool {
     };
     let (process, signal) = (std::process::id().into(), libc::SIGSYS.into());
     let told = (&raw const told) as i64;
-    // SAFETY: plain numbers, and what comes with the signal.
+    // SAFETY: the call takes numbers, and `told`, a local that the kernel copies during the call.
     unsafe {
         next::syscall(
             libc::SYS_rt_tgsigqueueinfo,

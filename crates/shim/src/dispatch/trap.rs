@@ -1,4 +1,4 @@
-//! What comes in the place of a call.
+//! The handler of the signal that comes in the place of a call.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -14,12 +14,13 @@ use crate::{next, signals, start};
 /// `SYS_USER_DISPATCH` in `si_code`.
 const DISPATCHED: c_int = 2;
 
-/// How long a set of signals is to the kernel.
+/// Bytes of the kernel's sets of signals.
 const SET: c_long = 8;
 
-/// The handler.
+/// Handles the signal.
 pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel says both.
+    // SAFETY: the kernel passes `info` and `context` of this signal on the handler's stack. They
+    // are valid until the handler returns, and no other code refers to them.
     let (told, context) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     if threads::is_told(told) {
         return threads::answer();
@@ -53,7 +54,8 @@ pub(super) extern "C" fn trap(signal: c_int, info: *mut siginfo_t, context: *mut
     }
 }
 
-/// Makes a call from here. What would make a thread here cannot be made.
+/// Makes a call from here, except for a call that would make a thread or a process here: that fails
+/// with EAGAIN.
 unsafe fn make(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     if matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_vfork) {
         return -c_long::from(libc::EAGAIN);
@@ -77,7 +79,8 @@ fn mask(present: &mut libc::sigset_t, [how, new, old, size, ..]: [c_long; 6]) ->
     if !old.is_null() && !is_writable(old, 1) {
         return None;
     }
-    // SAFETY: the first word is what the kernel knows, and both are there.
+    // SAFETY: `present` is borrowed. `new` and `old` were checked to have the first word, the one
+    // that the kernel knows, and stay valid until the trapped call returns.
     unsafe {
         let before = present.read();
         if !new.is_null() {

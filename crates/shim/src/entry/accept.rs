@@ -24,7 +24,7 @@ use crate::{next, signals, table, wait};
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { accept_by(Way::Plain, fd, from, len) }
 }
 
@@ -40,12 +40,12 @@ pub(crate) unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { accept_by(Way::Flags(flags), fd, from, len) }
 }
 
-/// Which of the two calls it is. A filter of system calls may know the one that the program
-/// makes and no other one.
+/// The call of the two that the program makes. A filter of system calls may know that one and no
+/// other.
 #[derive(Clone, Copy)]
 enum Way {
     Plain,
@@ -60,11 +60,11 @@ impl Way {
         }
     }
 
-    /// What libc does.
+    /// Calls libc's function.
     ///
     /// # Safety
     ///
-    /// As for `accept4`.
+    /// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
     unsafe fn next(self, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
         // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         unsafe {
@@ -78,18 +78,19 @@ impl Way {
 
 /// # Safety
 ///
-/// As for `accept4`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
 unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     signals::begin();
     let mut patience = Patience::default();
     loop {
-        // SAFETY: as the program passes it.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         match waiting(|| unsafe { accept_from(way, fd, (from, len), &mut patience) }) {
             Ok(Some(number)) => {
                 super::stdio::take_standard(number);
                 return number;
             }
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             Ok(None) => match unsafe { way.next(fd, from, len) } {
                 -1 if errno() == libc::EAGAIN && Mode::is_of_another(fd) => {
                     if let Err(errno) = wait_for_kernels(fd, &mut patience) {
@@ -105,20 +106,20 @@ unsafe fn accept_by(way: Way, fd: c_int, from: *mut sockaddr, len: *mut socklen_
     }
 }
 
-/// How long a call waits for a connection, which is asked when it first has to (SO_RCVTIMEO of the
-/// listener).
+/// The time that a call waits for a connection, which it asks for when it first has to wait
+/// (SO_RCVTIMEO of the listener).
 #[derive(Default)]
 struct Patience {
-    /// `Some(None)`: as long as it takes.
+    /// The deadline, once it was asked for. `Some(None)` means as long as it takes.
     deadline: Option<Option<Instant>>,
 }
 
 impl Patience {
-    /// How much of it is left.
+    /// How much of the socket's time is left.
     ///
     /// # Errors
     ///
-    /// EAGAIN if nothing is.
+    /// EAGAIN if no time is left.
     #[cold]
     fn left(&mut self, fd: c_int) -> Outcome<Option<Duration>> {
         let deadline = *self.deadline.get_or_insert_with(|| {
@@ -138,7 +139,7 @@ impl Patience {
     }
 }
 
-/// Until the kernel has a connection for a listener, or no time is left.
+/// Waits until the kernel has a connection for a listener, or no time is left.
 #[cold]
 fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
     let mut state = libc::pollfd {
@@ -150,18 +151,18 @@ fn wait_for_kernels(fd: c_int, patience: &mut Patience) -> Outcome<()> {
     let millis = left.map_or(-1, |left| {
         left.as_micros().div_ceil(1000).try_into().unwrap_or(c_int::MAX)
     });
-    // SAFETY: there is one.
+    // SAFETY: `state` is one local `pollfd`, which only the kernel writes to during this call.
     match outcome(unsafe { next::poll(&mut state, 1, millis) }) {
         Err(Errno::INTR) if signals::restarts() && !patience.is_limited() => Ok(()),
         waited => waited.map(drop),
     }
 }
 
-/// `None`: it is no listener of the node's.
+/// Accepts from a listener of the node's. Returns `None` if the descriptor is none.
 ///
 /// # Safety
 ///
-/// As for `accept4`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
 unsafe fn accept_from(
     way: Way,
     fd: c_int,
@@ -179,7 +180,7 @@ unsafe fn accept_from(
         }
         Kind::Found(_) => {
             InheritedListener::listen(fd);
-            // SAFETY: likewise.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             return unsafe { accept_from(way, fd, (from, len), patience) };
         }
         Kind::Stream(_) => return Err(Errno::INVAL),
@@ -191,7 +192,7 @@ unsafe fn accept_from(
     }
     let room = match from.is_null() {
         true => Ok(()),
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         false => unsafe { room_for_name(from, len) },
     };
     loop {
@@ -209,7 +210,8 @@ unsafe fn accept_from(
                 room?;
                 stream.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
                 let number = place.fill(stream, flags & libc::SOCK_CLOEXEC != 0)?;
-                // SAFETY: the program passes room of that length.
+                // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call
+                // returns.
                 unsafe { address::write(peer, listener.domain, from, len) };
                 count(Counter::Accepted, 1);
                 return Ok(Some(number));
@@ -218,7 +220,7 @@ unsafe fn accept_from(
         let accepted = listener.take_kernels(fd, || match listener.behind {
             // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             Some(behind) => unsafe { accept_behind(behind, listener.domain, way, fd, (from, len)) },
-            // SAFETY: likewise.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             None => outcome(unsafe { way.next(fd, from, len) }),
         });
         if accepted != Err(Errno::AGAIN) || !listener.mode.waits(fd) {
@@ -235,16 +237,16 @@ unsafe fn accept_from(
     }
 }
 
-/// The kernel's connections, of which some are the node's. One that comes from the engine is
-/// a connection of the node's, and says so.
+/// Accepts one of the kernel's connections, of which some are the node's. One that comes from the
+/// engine is a connection of the node's, and says so.
 ///
 /// # Errors
 ///
-/// Those of the kernel's call.
+/// The errors of the kernel's `accept4(2)`.
 ///
 /// # Safety
 ///
-/// As for `accept4`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `accept4(2)`.
 unsafe fn accept_behind(
     behind: ForwardedPeers,
     domain: c_int,
@@ -252,26 +254,28 @@ unsafe fn accept_behind(
     fd: c_int,
     (from, len): (*mut sockaddr, *mut socklen_t),
 ) -> Outcome<c_int> {
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     if !from.is_null() && unsafe { room_for_name(from, len) }.is_err() {
-        // SAFETY: likewise; the kernel says what is wrong.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. The kernel
+        // reports which of them is wrong.
         return outcome(unsafe { way.next(fd, from, len) });
     }
     let mut name = [0; size_of::<sockaddr_storage>()];
     let mut length = name.len() as socklen_t;
-    // SAFETY: there is room of that length.
+    // SAFETY: `name` is a local buffer of `length` bytes, to which the kernel writes during this
+    // call alone.
     let number = outcome(unsafe { way.next(fd, name.as_mut_ptr().cast(), &mut length) })?;
     let name = &name[..name.len().min(length as usize)];
-    // SAFETY: the kernel has written an address.
+    // SAFETY: `name` is a local slice that the kernel has filled with an address.
     let behind = match unsafe { address::read(name.as_ptr().cast(), name.len() as socklen_t) } {
         Ok(Passed::Inet(peer)) => behind.connection(plain(peer)),
         _ => None,
     };
     match behind.as_ref().map(Relayed::peer) {
-        // SAFETY: the program passes room of that length.
+        // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call returns.
         Some(Ok(peer)) => unsafe { address::write(peer, domain, from, len) },
         // The kernel knows more of its own, as the interface that one has come by.
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: `from` has room of `*len` bytes until this call returns.
         _ => unsafe { address::write_bytes(name, from, len) },
     }
     if let Some(relayed) = behind {

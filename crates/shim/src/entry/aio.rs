@@ -11,7 +11,7 @@ use crate::{next, relay, table};
 
 /// # Safety
 ///
-/// `request` is null or points to one.
+/// `request` is null or points to a request.
 unsafe fn hand_over(request: *const aiocb) {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     if let Some(request) = unsafe { request.as_ref() } {
@@ -26,7 +26,7 @@ fn hand_over_number(number: c_int) {
     }
 }
 
-/// How a request to the kernel begins (`struct iocb`).
+/// The beginning of a request to the kernel (`struct iocb`).
 #[repr(C)]
 pub(super) struct Request {
     _data: u64,
@@ -36,7 +36,7 @@ pub(super) struct Request {
     number: c_int,
 }
 
-/// `io_submit(2)` is about to be called.
+/// Prepares requests that `io_submit(2)` is about to pass to the kernel.
 ///
 /// # Safety
 ///
@@ -100,7 +100,8 @@ macro_rules! lists {
                 event: *mut sigevent,
             ) -> c_int {
                 for at in 0..number.max(0) as usize {
-                    // SAFETY: the program passes so many requests, or nulls in their places.
+                    // SAFETY: INTERCEPT contract: `list` points to so many requests, or nulls in
+                    // their places, until this call returns.
                     unsafe { hand_over(list.add(at).read()) };
                 }
                 // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.

@@ -20,7 +20,7 @@ macro_rules! aliases {
             #[allow(non_snake_case)]
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-                // SAFETY: as there.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                 unsafe { $module::$function($($argument),*) }
             }
         )+

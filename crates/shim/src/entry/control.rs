@@ -23,7 +23,7 @@ const SET_OWNER: [c_ulong; 2] = [0x8901, 0x8902];
 const TIME_OF_LAST: [c_ulong; 4] = [0x8906, 0x8907, 0x8010_8906, 0x8010_8907];
 /// SIOCOUTQNSD.
 const UNSENT: c_ulong = 0x894b;
-/// What is asked of interfaces, routes and neighbours, by any socket.
+/// Requests about interfaces, routes and neighbours, which any socket takes.
 const OF_INTERFACES: [core::ops::RangeInclusive<c_ulong>; 2] = [0x890b..=0x894a, 0x894d..=0x89ff];
 
 /// `ioctl(2)`.
@@ -35,7 +35,7 @@ const OF_INTERFACES: [core::ops::RangeInclusive<c_ulong>; 2] = [0x890b..=0x894a,
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     if request & 0xffff_ffff == libc::FIONBIO
         && let Some(file) = table::get(fd).filter(|_| !is_inside())
-        // SAFETY: the program passes a number.
+        // SAFETY: INTERCEPT contract: FIONBIO takes the address of an `int`, valid for this call.
         && let Ok(on) = unsafe { super::passed(argument as *const c_int) }
         && file.set_nonblocking(fd, *on != 0)
     {
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     if request & 0xffff_ffff == ASYNC
         && table::has(fd)
         && !is_inside()
-        // SAFETY: the program passes a number.
+        // SAFETY: INTERCEPT contract: FIOASYNC takes the address of an `int`, valid for this call.
         && unsafe { super::passed(argument as *const c_int) }.is_ok_and(|on| *on != 0)
     {
         let _inside = Inside::enter();
@@ -52,7 +52,8 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     }
     let mut is_descriptors = false;
     let done = on_stream(fd, |stream| {
-        // SAFETY: the program passes what the request asks for.
+        // SAFETY: INTERCEPT contract: `argument` points to what the request asks for, valid until
+        // this call returns.
         let done = unsafe { control(stream, request & 0xffff_ffff, argument as *mut c_int) };
         is_descriptors = done.is_none();
         done.unwrap_or(Ok(0))
@@ -60,7 +61,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     if let Some(done) = done.filter(|_| !is_descriptors) {
         return done;
     }
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     let done = unsafe { next::ioctl(fd, request, argument) };
     if done == 0 && SET_OWNER.contains(&(request & 0xffff_ffff)) && table::has(fd) && !is_inside() {
         let _inside = Inside::enter();
@@ -69,7 +70,7 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     done
 }
 
-/// `None`: it is a request to the descriptor.
+/// Answers a request to a connection. Returns `None` if it is a request to the descriptor.
 ///
 /// # Safety
 ///
@@ -110,7 +111,7 @@ unsafe fn control(stream: &Stream, request: c_ulong, argument: *mut c_int) -> Op
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut mark = 0;
-    // SAFETY: the request writes a number.
+    // SAFETY: the request writes an `int` to `mark`, a local that lives until the call returns.
     match unsafe { ioctl(fd, AT_MARK, &raw mut mark as c_ulong) } {
         0 => mark,
         failed => failed,

@@ -17,7 +17,7 @@ const F_SETOWN_EX: c_int = 15;
 const F_SET_RW_HINT: c_int = 1036;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
-/// `close(2)`. What is the library's own, the program has not opened and does not close.
+/// `close(2)`. The program has not opened the library's own descriptors, and does not close them.
 ///
 /// # Safety
 ///
@@ -62,7 +62,7 @@ pub(super) fn forget(number: c_int) -> Option<Arc<File>> {
     Some(file)
 }
 
-/// `pidfd_getfd(2)`: what another process has as a connection is one here.
+/// `pidfd_getfd(2)`: a descriptor that is a connection in another process is one here.
 ///
 /// # Safety
 ///
@@ -140,8 +140,8 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
-/// This thread is about to have numbers of its own, of which the table knows nothing. What the others have is
-/// the kernel's then, and lasts when this one has closed it.
+/// Prepares this thread for numbers of its own, of which the table knows nothing. What the others
+/// have is the kernel's then, and lasts when this one has closed it.
 pub(super) fn before_parting() {
     if is_in_call() || table::used().is_empty() {
         return;
@@ -153,7 +153,7 @@ pub(super) fn before_parting() {
     }
 }
 
-/// A number is a copy of another one.
+/// Notes that a number is a copy of another one.
 fn copied(from: c_int, to: c_int) {
     if let Some(file) = table::get(from).map(|file| file.share()) {
         table::put(to, file);
@@ -236,7 +236,8 @@ fn is_to_be_over(from: c_int, to: c_int, flags: c_int) -> bool {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: room for a limit.
+    // SAFETY: `limit` is a local, to which the kernel writes during this call alone. It sets no
+    // limit with null.
     let known = unsafe { next::prlimit64(0, libc::RLIMIT_NOFILE, core::ptr::null(), &raw mut limit) } == 0;
     let is_within = u64::try_from(to).is_ok_and(|to| !known || to < limit.rlim_cur);
     flags & !libc::O_CLOEXEC == 0 && is_within && rustix::io::fcntl_getfd(table::borrow(&from)).is_ok()
@@ -316,7 +317,7 @@ fn stays(command: c_int, argument: c_ulong) -> bool {
     }
 }
 
-/// A descriptor has got an owner, or another one.
+/// Has the owner of a descriptor signalled, which has got one, or another one.
 pub(super) fn has_owner(number: c_int) {
     let file = table::get(number);
     if let Some(stream) = file.as_ref().and_then(|file| file.stream()) {
@@ -331,6 +332,6 @@ pub(super) fn has_owner(number: c_int) {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { fcntl(fd, command, argument) }
 }

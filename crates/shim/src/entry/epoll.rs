@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     }
     let file = table::get(epfd).filter(|_| !is_inside());
     let Some(Kind::Epoll(epoll)) = file.as_ref().map(|file| &file.kind) else {
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::epoll_ctl(epfd, operation, fd, event) };
     };
     let _inside = Inside::enter();
@@ -88,13 +88,14 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     let Some(target) = target.filter(|file| !is_kernels(file)) else {
         return 0;
     };
-    // SAFETY: the program passes an event, if the operation needs one.
+    // SAFETY: `event` was just checked to be readable. INTERCEPT contract: it stays so until this
+    // call returns.
     let event = is_readable(event, 1).then(|| unsafe { event.read_unaligned() });
     let done = match is_stream && epoll.is_adopted() {
         false => epoll.control(operation, fd, &target, event),
         true => {
             // What stands for the connection was registered past the library, perhaps.
-            // SAFETY: it takes no event.
+            // SAFETY: the kernel reads no event for EPOLL_CTL_DEL, so null is valid for this call.
             unsafe { next::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) };
             epoll.control_adopted(operation, fd, &target, event)
         }
@@ -162,9 +163,9 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let kernels = || unsafe { next::epoll_pwait2(epfd, events, most, timeout, mask) };
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: the time is null, or valid until this call returns.
     match unsafe { super::span(timeout) } {
-        // SAFETY: the program passes room for so many.
+        // SAFETY: INTERCEPT contract: `events` has room for `most` events until this call returns.
         Ok(span) => unsafe { wait(epfd, events, most, (span, mask), kernels) },
         Err(_) => kernels(),
     }
@@ -173,7 +174,7 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
 /// Most events that a call may ask for (EP_MAX_EVENTS).
 const MOST_EVENTS: usize = c_int::MAX as usize / size_of::<epoll_event>();
 
-/// A time in milliseconds; what is negative has no end.
+/// A time in milliseconds; a negative one has no end.
 pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
@@ -183,7 +184,7 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
 ///
 /// # Safety
 ///
-/// As for `epoll_pwait2`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `epoll_pwait2(2)`.
 unsafe fn wait(
     epfd: c_int,
     events: *mut epoll_event,
@@ -206,14 +207,16 @@ unsafe fn wait(
         }
         let done = kernels();
         epoll::wakes();
-        // SAFETY: so many events were written.
+        // SAFETY: the kernel's call, which has returned `done`, has written so many events to
+        // `events`. INTERCEPT contract: they are valid until this call returns.
         if let Some(done) = unsafe { without_rousing(epfd, events, done) } {
             return done;
         }
     }
 }
 
-/// This thread is about to wait in the kernel. False: there is something on the node by now.
+/// Notes that this thread is about to wait in the kernel. Returns `false` if there is something on
+/// the node by now.
 #[inline(never)]
 fn falls_asleep(epfd: c_int) -> bool {
     let file = table::get(epfd).map(|file| file.share());
@@ -221,11 +224,11 @@ fn falls_asleep(epfd: c_int) -> bool {
         .is_none_or(epoll::falls_asleep)
 }
 
-/// What the kernel has told; `None` if that was nothing but that the thread is to look again.
+/// The kernel's events; `None` if there was none but the one that wakes a thread to look again.
 ///
 /// # Safety
 ///
-/// `done` events are there, if it is not negative.
+/// `done` events are readable and writable, if it is not negative.
 #[inline(never)]
 unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) -> Option<c_int> {
     let Some(count) = usize::try_from(done).ok().filter(|&count| count > 0) else {
@@ -241,11 +244,12 @@ unsafe fn without_rousing(epfd: c_int, events: *mut epoll_event, done: c_int) ->
     (left > 0 || !rouses).then_some(left as c_int)
 }
 
-/// `None`: the instance has nothing but the kernel's.
+/// Waits for the node's sockets of an instance. Returns `None` if the instance has nothing but the
+/// kernel's.
 ///
 /// # Safety
 ///
-/// As for `epoll_pwait2`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `epoll_pwait2(2)`.
 #[inline(never)]
 unsafe fn wait_on_node(
     epfd: c_int,
@@ -271,11 +275,11 @@ unsafe fn wait_on_node(
     let is_room = is_writable(events, 1);
     let mut nowhere = [epoll_event { events: 0, u64: 0 }];
     let events = match is_room {
-        // SAFETY: the program passes room for so many.
+        // SAFETY: INTERCEPT contract: `events` has room for `most` events until this call returns.
         true => unsafe { core::slice::from_raw_parts_mut(events, most) },
         false => &mut nowhere[..],
     };
-    // SAFETY: the program passes a set of signals, or none.
+    // SAFETY: INTERCEPT contract: `mask` is null, or a set of signals until this call returns.
     let mask = unsafe { mask.as_ref() };
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));

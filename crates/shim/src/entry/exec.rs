@@ -1,4 +1,4 @@
-//! `exec`: the programs that a program becomes are on its node, too.
+//! `exec`: a program that a program becomes is on its node, too.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::{CString, OsStr};
@@ -17,7 +17,7 @@ pub(super) type Strings = *const *const c_char;
 
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
-/// What a program of the node has in its environment, in this process's.
+/// The variables of the environment that a program of the node has.
 const NEEDED: [&CStr; 8] = [
     PRELOAD,
     c"TOEHOLD_FABRIC",
@@ -29,14 +29,14 @@ const NEEDED: [&CStr; 8] = [
     c"TOEHOLD_QUIET",
 ];
 
-/// What says which listeners it inherits.
+/// The variable that says which listeners a program inherits.
 const LISTENERS: &CStr = c"TOEHOLD_LISTENERS";
 
-/// What this process had of that when it began: programs clear their environment before others
-/// take over, which have listeners of theirs (Dovecot, Postfix).
+/// The values of those variables when this process began. Programs clear their environment before
+/// others take over, which have listeners of theirs (Dovecot, Postfix).
 static AT_FIRST: OnceLock<[Option<CString>; NEEDED.len()]> = OnceLock::new();
 
-/// Remembers what the programs are to have that this one becomes.
+/// Remembers the variables for the programs that this one becomes.
 pub(crate) fn remember() {
     let _ = AT_FIRST.get_or_init(|| {
         NEEDED.map(|name| {
@@ -50,17 +50,18 @@ pub(crate) fn remember() {
     });
 }
 
-/// The library, of what LD_PRELOAD says.
+/// The library's path in a value of LD_PRELOAD.
 fn library_of(preloaded: &[u8]) -> Option<&[u8]> {
     let mut paths = preloaded.split(|byte| matches!(byte, b':' | b' '));
     paths.find(|path| path.ends_with(b"libtoehold.so"))
 }
 
-/// What a variable is now.
+/// The present value of a variable.
 fn value_of(name: &CStr) -> Option<CString> {
-    // SAFETY: the name is a C string; the value is copied at once.
+    // SAFETY: the name is a C string. The value is copied at once, before another thread may change
+    // the environment.
     let value = unsafe { libc::getenv(name.as_ptr()).as_ref() }?;
-    // SAFETY: what it points to is a C string.
+    // SAFETY: `value` points to a C string of the environment, which is copied at once.
     Some(unsafe { CStr::from_ptr(value) }.to_owned())
 }
 
@@ -82,12 +83,14 @@ unsafe fn is_to_have_library(given: Strings) -> bool {
     let mut next = given;
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     while !next.is_null() && !unsafe { next.read() }.is_null() {
-        // SAFETY: the list has not ended.
+        // SAFETY: `next` points to an entry that is not null, so it is a C string of the list,
+        // which the caller keeps for this call.
         let entry = unsafe { CStr::from_ptr(next.read()) };
         if let Some(value) = value_in(entry, PRELOAD) {
             return library_of(value).is_some();
         }
-        // SAFETY: likewise.
+        // SAFETY: `next` points to an entry that is not null, so the list, which the caller keeps
+        // for this call, has one more.
         next = unsafe { next.add(1) };
     }
     missing(0).is_some_and(|value| library_of(value.to_bytes()).is_some())
@@ -95,13 +98,13 @@ unsafe fn is_to_have_library(given: Strings) -> bool {
 
 /// An environment for another program.
 pub(super) struct Environment {
-    /// What was added, or changed.
+    /// The entries that were added, or changed.
     own: Vec<CString>,
     list: Vec<*const c_char>,
 }
 
 impl Environment {
-    /// The program's own, and what it lacks.
+    /// The program's own environment, with the entries that it lacks.
     ///
     /// # Safety
     ///
@@ -111,12 +114,13 @@ impl Environment {
         let mut next = given;
         // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
         while !next.is_null() && !unsafe { next.read() }.is_null() {
-            // SAFETY: the list has not ended.
+            // SAFETY: `next` points to an entry of the list, which the caller keeps for this call.
             list.push(unsafe { next.read() });
-            // SAFETY: likewise.
+            // SAFETY: `next` points to an entry that is not null, so the list, which the caller
+            // keeps for this call, has one more.
             next = unsafe { next.add(1) };
         }
-        // SAFETY: the list's entries are C strings.
+        // SAFETY: the entries are C strings of the list, which the caller keeps for this call.
         let has = |name: &CStr| list.iter().any(|entry| unsafe { is_of(*entry, name) });
         let lacking = (0..NEEDED.len()).filter(|&at| !has(NEEDED[at]));
         let mut own: Vec<CString> = lacking
@@ -125,7 +129,7 @@ impl Environment {
                 CString::new([NEEDED[at].to_bytes(), b"=", value.to_bytes()].concat()).ok()
             })
             .collect();
-        // SAFETY: the list's entries are C strings.
+        // SAFETY: the entries are C strings of the list, which the caller keeps for this call.
         list.retain(|entry| !unsafe { is_of(*entry, LISTENERS) });
         own.extend(rights::listeners());
         list.extend(own.iter().map(|entry| entry.as_ptr()));
@@ -149,7 +153,7 @@ unsafe fn is_of(entry: *const c_char, name: &CStr) -> bool {
     value_in(unsafe { CStr::from_ptr(entry) }, name).is_some()
 }
 
-/// What an entry says, if it is the variable's.
+/// The value of an entry, if it is the variable's.
 fn value_in<'e>(entry: &'e CStr, name: &CStr) -> Option<&'e [u8]> {
     entry.to_bytes().strip_prefix(name.to_bytes())?.strip_prefix(b"=")
 }
@@ -163,7 +167,7 @@ pub(super) fn wants() -> bool {
 ///
 /// # Safety
 ///
-/// What of the environment is there, is null or a list that ends with null.
+/// The environment is null or a list that ends with null, as far as it can be read.
 unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
     if !wants() || !is_readable(name, 1) {
         return false;
@@ -173,7 +177,8 @@ unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
         if !is_readable(next, 1) {
             return false;
         }
-        // SAFETY: it is there, and the list has not ended.
+        // SAFETY: `next` was just checked to be readable, and the list of the program's call has
+        // not ended before it.
         let entry = unsafe { next.read() };
         if entry.is_null() {
             break;
@@ -181,7 +186,8 @@ unsafe fn wants_with(name: *const c_char, environment: Strings) -> bool {
         if !is_readable(entry, 1) {
             return false;
         }
-        // SAFETY: likewise.
+        // SAFETY: `next` points to an entry that is not null, so the list, which lasts for the
+        // program's call, has one more.
         next = unsafe { next.add(1) };
     }
     true
@@ -221,16 +227,17 @@ pub(crate) unsafe extern "C" fn execve(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::execve(path, arguments, environment) };
     }
-    // SAFETY: the program passes a path and an environment.
+    // SAFETY: INTERCEPT contract: the path and the environment are valid until this call returns.
     let environment = unsafe { prepare(path, &[], environment) };
-    // SAFETY: as the program passed it, and more of the same.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `environment`
+    // is a list of C strings that lives until the call returns.
     begin(environment, |environment| unsafe {
         next::execve(path, arguments, environment)
     })
 }
 
-/// Another program is about to have connections of this one's. `given`: what it gets besides
-/// what survives `exec`.
+/// Prepares for another program that is about to have connections of this one's. `given` is what it
+/// gets besides what survives `exec`.
 ///
 /// # Safety
 ///
@@ -260,7 +267,8 @@ unsafe fn hand_over(program: *const c_char, given: &[c_int], environment: String
 ///
 /// `program` is a C string.
 pub(super) unsafe fn hand_over_all(program: *const c_char) {
-    // SAFETY: as the caller and the program say.
+    // SAFETY: `program` is a C string, as the caller guarantees; `environ` is libc's list, valid
+    // for this call.
     unsafe { hand_over(program, &[], environ) };
 }
 
@@ -289,7 +297,8 @@ unsafe extern "C" {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, and libc's `environ`, passed on for this
+    // call.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -300,7 +309,8 @@ pub(crate) unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, and libc's `environ`, passed on for this
+    // call.
     unsafe { execvpe(file, arguments, environ) }
 }
 
@@ -320,9 +330,10 @@ pub(crate) unsafe extern "C" fn execvpe(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::execvpe(file, arguments, environment) };
     }
-    // SAFETY: the program passes a name and an environment.
+    // SAFETY: INTERCEPT contract: the name and the environment are valid until this call returns.
     let environment = unsafe { prepare(file, &[], environment) };
-    // SAFETY: as the program passed it, and more of the same.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `environment`
+    // is a list of C strings that lives until the call returns.
     begin(environment, |environment| unsafe {
         next::execvpe(file, arguments, environment)
     })
@@ -345,7 +356,8 @@ pub(crate) unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environme
     // SAFETY: INTERCEPT contract: the program passes an environment, valid for this call.
     let environment = unsafe { prepare(path.as_ptr(), &[], environment) };
     drop(path);
-    // SAFETY: as the program passed it, and more of the same.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `environment`
+    // is a list of C strings that lives until the call returns.
     begin(environment, |environment| unsafe {
         next::fexecve(fd, arguments, environment)
     })
@@ -420,7 +432,7 @@ unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<CString> {
 unsafe fn collect(arguments: &mut Arguments, begin: impl FnOnce(Strings, &mut Arguments) -> c_int) -> c_int {
     let mut list = Vec::new();
     loop {
-        // SAFETY: the last one has not come yet.
+        // SAFETY: the list of arguments ends with null, which was not taken yet.
         let next = unsafe { arguments.next() };
         list.push(next);
         if next.is_null() {
@@ -463,7 +475,8 @@ unsafe extern "C" fn look_up_and_execute(file: *const c_char, arguments: *mut Ar
 }
 
 unsafe extern "C" fn execute_with(path: *const c_char, arguments: *mut Arguments) -> c_int {
-    // SAFETY: as the program passed them: the environment comes last.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. The environment
+    // comes last.
     unsafe {
         collect(&mut *arguments, |list, rest| {
             execve(path, list, rest.next().cast())

@@ -29,11 +29,12 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
 #[allow(non_snake_case)] // The standard's name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's argument, passed on for this call, which does not
+    // return.
     unsafe { _exit(status) }
 }
 
-/// After all that a program does at its end but the last of `exit`.
+/// Leaves the node after all that a program does at its end but the last of `exit`.
 extern "C" fn end() {
     node::leave();
 }

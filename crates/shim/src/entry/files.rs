@@ -1,4 +1,4 @@
-//! `sendfile` and `splice`, between connections and what is the kernel's.
+//! `sendfile` and `splice`, between connections and the kernel's files.
 
 use core::cell::RefCell;
 use core::ffi::{c_int, c_short, c_uint, c_void};
@@ -15,8 +15,8 @@ use crate::answer::{errno, outcome, set_errno};
 use crate::socket::Stream;
 use crate::{next, table, wait};
 
-/// The most bytes that are copied at once. They make a super-frame, and stay in the core's own cache until
-/// they are copied again.
+/// Most bytes that are copied at once. They make a super-frame, and stay in the core's own cache
+/// until they are copied again.
 const PIECE: usize = 64 << 10;
 
 thread_local! {
@@ -51,7 +51,8 @@ pub(crate) unsafe extern "C" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     let sent = on_stream(out, |stream| {
-        // SAFETY: the program passes a place, or none.
+        // SAFETY: INTERCEPT contract: `offset` is null, or points to a place that is valid until
+        // this call returns.
         send_file(stream, from, unsafe { place(offset) }?, count)
     })
     .or_else(|| {
@@ -59,7 +60,8 @@ pub(crate) unsafe extern "C" fn sendfile(
             return None;
         }
         on_stream(from, |stream| {
-            // SAFETY: the program passes a place, or none.
+            // SAFETY: INTERCEPT contract: `offset` is null, or points to a place that is valid
+            // until this call returns.
             send_to_pipe(stream, out, unsafe { place(offset) }?, count)
         })
     });
@@ -68,7 +70,7 @@ pub(crate) unsafe extern "C" fn sendfile(
             pipe(sent);
             sent
         }
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::sendfile(out, from, offset, count) },
     }
 }
@@ -85,7 +87,7 @@ pub(crate) unsafe extern "C" fn sendfile64(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { sendfile(out, from, offset, count) }
 }
 
@@ -102,14 +104,15 @@ unsafe fn place<'a>(offset: *mut off_t) -> Outcome<Option<&'a mut off_t>> {
 
 fn pipe(sent: ssize_t) {
     if sent < 0 && errno() == libc::EPIPE {
-        // SAFETY: a signal to this thread.
+        // SAFETY: `raise` takes no pointer. It sends this thread a signal, as the kernel's call
+        // would.
         unsafe { libc::raise(libc::SIGPIPE) };
         set_errno(libc::EPIPE);
     }
 }
 
-/// The file's bytes from a place on, or from where the program's descriptor is, which then
-/// moves as far as bytes were sent.
+/// Sends the file's bytes from a place on, or from the position of the program's descriptor, which
+/// then moves as far as bytes were sent.
 fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: size_t) -> Outcome<ssize_t> {
     let own = place.is_none();
     let mut here = match &place {
@@ -136,7 +139,7 @@ fn send_file(stream: &Stream, from: c_int, place: Option<&mut off_t>, count: siz
     }
 }
 
-/// As many bytes as were sent, and what ended that.
+/// Sends bytes of a file. Returns how many were sent, and the reason why no more were.
 fn send_from(
     stream: &Stream,
     from: c_int,
@@ -165,7 +168,8 @@ fn send_from(
             // What finds no room is not read. At least a byte, so that it is waited for.
             room = room.min(stream.inner.send_room().unwrap_or(room).max(1));
         }
-        // SAFETY: the buffer has that room.
+        // SAFETY: `room` is at most the length of `buffer`, which is borrowed mutably for this
+        // call.
         let read = unsafe {
             libc::pread(
                 from,
@@ -197,15 +201,15 @@ fn send_from(
 /// Whether a file has a byte at a place. If not, what comes before it is the last, and is not to wait for more.
 fn goes_on(from: c_int, here: off_t) -> bool {
     let mut byte = 0_u8;
-    // SAFETY: there is room for a byte.
+    // SAFETY: `byte` is a local, to which the kernel writes during this call alone.
     unsafe { libc::pread(from, (&raw mut byte).cast(), 1, here) == 1 }
 }
 
 /// Reads the part of a file that the kernel has in its memory. While a connection waits for it, all users of
 /// the connection wait. So nothing is waited for that is on a disk, or comes over a network.
 ///
-/// The kernel writes through the caches. If the peer's core is far, each store waits for its line there. The
-/// bytes then go to this core's own cache first, and from there past all caches.
+/// The kernel writes through the caches. If the peer's core is far, each store waits for its line
+/// there. Then the bytes go to this core's own cache first, and from there past all caches.
 fn read_cached(
     from: c_int,
     here: off_t,
@@ -305,7 +309,7 @@ pub(crate) unsafe extern "C" fn splice(
             pipe(moved);
             moved
         }
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::splice(from, from_offset, to, to_offset, len, flags) },
     }
 }
@@ -349,7 +353,7 @@ fn check_access(number: c_int, access: OFlags) -> Outcome<()> {
     if has { Ok(()) } else { Err(Errno::BADF) }
 }
 
-/// From a pipe into a connection: what is taken out of the pipe has found room before.
+/// Moves bytes from a pipe into a connection. What is taken out of the pipe has found room before.
 fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(from);
     let state = await_state(from, libc::POLLIN, at_once)?;
@@ -373,7 +377,8 @@ fn splice_in(stream: &Stream, from: c_int, to: c_int, len: size_t, flags: c_uint
         room = stream.inner.send_room().map_err(Errno::from)?.max(1);
     }
     let mut buffer = vec![0_u8; len.min(PIECE).min(room)];
-    // SAFETY: the buffer has that room.
+    // SAFETY: `buffer` is a local vector of that length, to which only the kernel writes during
+    // this call.
     let read = outcome(unsafe { next::read(from, buffer.as_mut_ptr().cast(), buffer.len()) })? as usize;
     let more = match flags & libc::SPLICE_F_MORE {
         0 => 0,
@@ -409,7 +414,8 @@ fn send_to_pipe(stream: &Stream, to: c_int, place: Option<&mut off_t>, count: si
     }
 }
 
-/// From a connection into a pipe: what the pipe has no room for stays in the connection.
+/// Moves bytes from a connection into a pipe. What the pipe has no room for stays in the
+/// connection.
 fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome<ssize_t> {
     let at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || is_nonblocking(to);
     match await_state(to, libc::POLLOUT, at_once)? {
@@ -437,7 +443,7 @@ fn splice_out(stream: &Stream, to: c_int, len: size_t, flags: c_uint) -> Outcome
     Ok(written)
 }
 
-/// Writes what a pipe has room for, without waiting for more.
+/// Writes as many bytes as a pipe has room for, without waiting for more.
 fn fill(pipe: c_int, bytes: &[u8]) -> Outcome<ssize_t> {
     let part = IoSlice::new(bytes);
     // SAFETY: `IoSlice` is an `iovec`, and there is one.
@@ -446,7 +452,7 @@ fn fill(pipe: c_int, bytes: &[u8]) -> Outcome<ssize_t> {
         // Not a pipe, or before Linux 6.5: so many bytes find room in one that says that it has some.
         Err(Errno::OPNOTSUPP) if is_writable(pipe) => {
             let bytes = &bytes[..bytes.len().min(libc::PIPE_BUF)];
-            // SAFETY: so many bytes are there.
+            // SAFETY: `bytes` is a slice of that length, borrowed for this call.
             outcome(unsafe { next::write(pipe, bytes.as_ptr().cast(), bytes.len()) })
         }
         Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
@@ -463,7 +469,7 @@ fn is_writable(number: c_int) -> bool {
     await_state(number, libc::POLLOUT, true).is_ok_and(|state| state != 0)
 }
 
-/// What a descriptor of the kernel's is ready for, at once or after that was waited for.
+/// The readiness of a descriptor of the kernel's, at once or after waiting for it.
 fn await_state(number: c_int, events: c_short, at_once: bool) -> Outcome<c_short> {
     let mut state = [pollfd {
         fd: number,
@@ -488,10 +494,10 @@ fn wait_for<T>(
     poll(&mut state, None).map(drop)
 }
 
-/// `poll` of the kernel's descriptors: at once, or without an end.
+/// Polls the kernel's descriptors: at once, or without an end.
 fn polled(fds: &mut [pollfd], timeout: Option<Duration>) -> Outcome<c_int> {
     let timeout = if timeout.is_some() { 0 } else { -1 };
-    // SAFETY: so many descriptors are there.
+    // SAFETY: `fds` is a slice of that length, borrowed mutably for this call.
     outcome(unsafe { next::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) } as ssize_t)
         .map(|ready| ready as c_int)
 }

@@ -1,7 +1,8 @@
-//! What a connection's descriptor is called: inodes, names in `/proc`, extended attributes.
+//! The names of a connection's descriptor: inodes, names in `/proc`, extended attributes.
 //!
-//! What stands for a connection stands for another one later, unless a program has looked at its names: then no other
-//! connection has them ([`Stream::note_marked`](crate::socket::Stream::note_marked)).
+//! A descriptor of a connection is used again for another one later, unless a program has looked at
+//! its names. Then no other connection has them
+//! ([`Stream::note_marked`](crate::socket::Stream::note_marked)).
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -17,7 +18,7 @@ use crate::{next, table};
 /// The extended attribute that says of which protocol a socket is.
 const PROTOCOL: &CStr = c"system.sockprotoname";
 
-/// A program has looked at the names of a descriptor.
+/// Notes that a program has looked at the names of a descriptor.
 #[inline]
 fn seen(number: c_int) {
     if table::has(number) && !is_inside() {
@@ -51,11 +52,13 @@ unsafe fn begins(path: *const c_char, with: &[u8]) -> bool {
 /// `path` is null or a C string.
 pub(super) unsafe fn number_in(path: *const c_char) -> Option<c_int> {
     // A path that is wrong, the kernel complains of. Most are elsewhere.
-    // SAFETY: the caller says so, and it is there.
+    // SAFETY: `path` was just checked to be readable, and is a C string for this whole call, as the
+    // caller guarantees.
     if !is_readable(path, 1) || !unsafe { begins(path, b"/proc/") || begins(path, b"/dev/fd/") } {
         return None;
     }
-    // SAFETY: the caller says so, and it is there.
+    // SAFETY: `path` was just checked to be readable, and is a C string for this whole call, as the
+    // caller guarantees.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let (folder, number) = path.split_at_checked(path.iter().rposition(|byte| *byte == b'/')?)?;
     let number = core::str::from_utf8(number.get(1..)?).ok()?.parse().ok()?;
@@ -72,7 +75,7 @@ pub(super) unsafe fn number_in(path: *const c_char) -> Option<c_int> {
     is_own.then_some(number)
 }
 
-/// A program has looked at the names of what a path names.
+/// Notes that a program has looked at the names of the descriptor that a path names.
 ///
 /// # Safety
 ///
@@ -124,7 +127,7 @@ stats! {
     fn stat64(path: *const c_char, to: *mut libc::stat64) by path(path);
 }
 
-/// What of a folder's descriptor and a path a call is about.
+/// Notes that a program has looked at the names of what a folder's descriptor and a path name.
 ///
 /// # Safety
 ///
@@ -134,7 +137,8 @@ unsafe fn seen_from(at: c_int, path: *const c_char, flags: c_int) {
     let is_empty = path.is_null() || is_readable(path, 1) && unsafe { path.read() } == 0;
     match flags & libc::AT_EMPTY_PATH != 0 && is_empty {
         true => seen(at),
-        // SAFETY: likewise.
+        // SAFETY: `path` is null or a C string for this whole call, as this function's `# Safety`
+        // section demands.
         false => unsafe { seen_at(path) },
     }
 }
@@ -238,14 +242,15 @@ pub(crate) unsafe extern "C" fn readlinkat(
         let name = unsafe { CStr::from_ptr(path) };
         match name.to_str().map(str::parse) {
             Ok(Ok(number)) => seen(number),
-            // SAFETY: likewise.
+            // SAFETY: the kernel has read `path` in the program's call, which has not returned yet.
             _ => unsafe { seen_at(path) },
         }
     }
     read
 }
 
-/// The protocol's name of what stands for a connection, with the zero behind it, as the kernel says it of TCP.
+/// The protocol's name of a connection's descriptor, with the zero behind it, as the kernel writes
+/// that of TCP.
 fn protocol_of(number: c_int) -> Option<&'static CStr> {
     if !table::has(number) || is_inside() {
         return None;
@@ -262,7 +267,8 @@ fn protocol_of(number: c_int) -> Option<&'static CStr> {
     })
 }
 
-/// `None`: it is no connection, or another attribute.
+/// Reads an attribute of a connection. Returns `None` if the descriptor is no connection, or it is
+/// another attribute.
 ///
 /// # Safety
 ///
@@ -278,7 +284,8 @@ unsafe fn attribute(number: c_int, name: *const c_char, value: *mut c_void, size
         size if size < protocol.len() => Err(Errno(libc::ERANGE)),
         _ if !is_writable(value.cast::<u8>(), protocol.len()) => Err(Errno::FAULT),
         _ => {
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: `value` has room for `size` bytes, as checked above. INTERCEPT contract: it
+            // is valid until this call returns.
             unsafe {
                 value
                     .cast::<u8>()
@@ -303,7 +310,7 @@ pub(crate) unsafe extern "C" fn fgetxattr(
 ) -> ssize_t {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let own = unsafe { attribute(fd, name, value, size) };
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     own.unwrap_or_else(|| unsafe { next::fgetxattr(fd, name, value, size) })
 }
 
@@ -322,12 +329,12 @@ pub(crate) unsafe extern "C" fn getxattr(
     if table::has_any() && !is_inside() {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let number = unsafe { number_in(path) };
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         if let Some(own) = number.and_then(|number| unsafe { attribute(number, name, value, size) }) {
             return own;
         }
     }
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { next::getxattr(path, name, value, size) }
 }
 
@@ -338,7 +345,7 @@ mod tests {
     #[test]
     fn path_of_own_descriptor_names_its_number() {
         let number = |path: &CStr| {
-            // SAFETY: a C string.
+            // SAFETY: `path` is a borrowed C string, valid for this call.
             unsafe { number_in(path.as_ptr()) }
         };
         for path in [

@@ -12,7 +12,7 @@ use toehold_posix::address;
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, start};
 
-/// The interface's name. By where it lies, what is the library's in a list is known.
+/// The interface's name. By its address the library knows its own entries in a list.
 static NAME: [u8; 16] = name();
 
 const fn name() -> [u8; 16] {
@@ -28,10 +28,10 @@ const fn name() -> [u8; 16] {
 const FLAGS: c_uint =
     (libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_BROADCAST | libc::IFF_MULTICAST) as c_uint;
 
-/// One address of it, with all that an entry points to.
+/// One address of the interface, with all that an entry points to.
 #[repr(C)]
 struct Entry {
-    /// The first, so that what points to it points to all.
+    /// The first field, so that a pointer to it points to all.
     head: ifaddrs,
     address: sockaddr_storage,
     mask: sockaddr_storage,
@@ -46,12 +46,12 @@ fn write(ip: IpAddr, to: &mut sockaddr_storage) -> *mut sockaddr {
     };
     let mut len = size_of::<sockaddr_storage>() as socklen_t;
     let to = (&raw mut *to).cast::<sockaddr>();
-    // SAFETY: there is room for every address.
+    // SAFETY: `to` points to a local with room for an address of either family, which `len` says.
     unsafe { address::write(SocketAddr::new(ip, 0), family, to, &mut len) };
     to
 }
 
-/// An entry before others; `None`: there is no memory.
+/// An entry before others; `None` if there is no memory.
 fn entry(ip: IpAddr, mask: IpAddr, broadcast: Option<Ipv4Addr>, after: *mut ifaddrs) -> Option<*mut ifaddrs> {
     // SAFETY: all zeroes are an entry that points to nothing; the library alone has it.
     let entry = unsafe { libc::calloc(1, size_of::<Entry>()).cast::<Entry>().as_mut() }?;
@@ -66,7 +66,7 @@ fn entry(ip: IpAddr, mask: IpAddr, broadcast: Option<Ipv4Addr>, after: *mut ifad
     Some((&raw mut *entry).cast())
 }
 
-/// The node's addresses, unless the kernel has them as well; in a list.
+/// A list of the node's addresses, unless the kernel has them as well.
 fn own() -> *mut ifaddrs {
     let Some((ipv4, ipv6)) = node::beside_kernel() else {
         return null_mut();
@@ -104,7 +104,8 @@ pub(crate) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
     while let Some(entry) = unsafe { (*last).as_mut() } {
         last = &raw mut entry.ifa_next;
     }
-    // SAFETY: it is the end of the list.
+    // SAFETY: `last` points to the null at the end of libc's list, which only this thread has until
+    // the call returns.
     unsafe { last.write(own()) };
     0
 }
@@ -118,7 +119,8 @@ pub(crate) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
 pub(crate) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     let (mut head, mut last) = (list, null_mut::<ifaddrs>());
     let mut at = list;
-    // SAFETY: each entry is there until it is freed.
+    // SAFETY: `at` is null or an entry of the list that is not freed yet. INTERCEPT contract: the
+    // program uses the list no more.
     while let Some(entry) = unsafe { at.as_ref() } {
         let after = entry.ifa_next;
         if is_own(entry) {
@@ -135,7 +137,8 @@ pub(crate) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
         }
         at = after;
     }
-    // SAFETY: what is left is as libc has made it.
+    // SAFETY: `head` is libc's own list again, without the library's entries. INTERCEPT contract:
+    // the program uses it no more.
     unsafe { next::freeifaddrs(head) }
 }
 
@@ -151,13 +154,14 @@ mod tests {
         let broadcast = Ipv4Addr::new(10, 77, 255, 255);
         let made = |after| entry(ip.into(), mask.into(), Some(broadcast), after).unwrap();
         let list = made(made(null_mut()));
-        // SAFETY: it has just been made.
+        // SAFETY: `list` has just been made by `entry`, and is freed only at the end of this test.
         let head = unsafe { &*list };
         assert!(is_own(head));
         // SAFETY: the name is a C string of the list's, which lives until it is freed below.
         let name = unsafe { CStr::from_ptr(head.ifa_name) };
         assert_eq!(name.to_str(), Ok(DEFAULT_DEVICE));
-        // SAFETY: an address of IPv4 is there.
+        // SAFETY: `ifa_addr` points to an IPv4 address of the entry, which is freed only at the end
+        // of this test.
         let at = unsafe { head.ifa_addr.cast::<libc::sockaddr_in>().read() };
         assert_eq!(u32::from_be(at.sin_addr.s_addr), u32::from(ip));
         // SAFETY: `list` comes from `getifaddrs` above, and this test is its only user.

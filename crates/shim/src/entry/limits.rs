@@ -33,9 +33,9 @@ impl Limits {
     }
 }
 
-/// What the program has set last,
+/// The limits that the program has set last.
 static ASKED: Limits = Limits::none();
-/// and what the kernel was told then.
+/// The limits that the kernel was told then.
 static TOLD: Limits = Limits::none();
 
 /// Whether a limit is about the memory of this process.
@@ -44,7 +44,7 @@ fn is_of_memory(process: pid_t, resource: c_uint) -> bool {
     resource == libc::RLIMIT_AS && is_own && start::is_wanted()
 }
 
-/// What the program has asked for, of what the kernel has.
+/// The limits that the program has asked for, from those that the kernel has.
 fn shown(limits: [u64; 2]) -> [u64; 2] {
     match limits == TOLD.get() {
         true => ASKED.get(),
@@ -52,18 +52,20 @@ fn shown(limits: [u64; 2]) -> [u64; 2] {
     }
 }
 
-/// Sets the limits and says what they were.
+/// Sets the limits and returns the former ones in `old`.
 fn set(asked: [u64; 2], old: &mut rlimit64) -> c_int {
     let change = |new: [u64; 2], old: &mut rlimit64| {
         let new = rlimit64 {
             rlim_cur: new[0],
             rlim_max: new[1],
         };
-        // SAFETY: both are limits.
+        // SAFETY: `new` is a local and `old` is borrowed mutably; both are limits that live until
+        // the call returns.
         unsafe { next::prlimit64(0, libc::RLIMIT_AS, &raw const new, old) }
     };
     let raised = asked.map(|limit| limit.saturating_add(BESIDE));
-    // SAFETY: as before.
+    // SAFETY: `old` is a limit that is borrowed mutably until the call returns. The kernel sets no
+    // limit with null.
     let known = unsafe { next::prlimit64(0, libc::RLIMIT_AS, null(), old) } == 0;
     // A process that may not raise the hard limit leaves it.
     let hard = if known { old.rlim_max } else { RLIM_INFINITY };
@@ -113,13 +115,13 @@ pub(crate) unsafe extern "C" fn prlimit64(
     done
 }
 
-/// What the program is told of the present limits.
+/// The present limits as the program is told them.
 fn shown_of_kernel() -> Option<[u64; 2]> {
     let mut present = rlimit64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: it is one.
+    // SAFETY: `present` is a local limit, to which the kernel writes during this call alone.
     let asked = unsafe { next::prlimit64(0, libc::RLIMIT_AS, null(), &raw mut present) };
     (asked == 0).then(|| shown([present.rlim_cur, present.rlim_max]))
 }
@@ -134,7 +136,8 @@ macro_rules! by_prlimit64 {
             /// The INTERCEPT contract of [`entry`](crate::entry).
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-                // SAFETY: as the program passed it; the structures are the same.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. The
+                // structures have the same layout.
                 unsafe { prlimit64($($passed),*) }
             }
         )+

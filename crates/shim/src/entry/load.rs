@@ -1,4 +1,4 @@
-//! `dlopen`: what a program loads later is on its node, too.
+//! `dlopen`: a library that a program loads later is on its node, too.
 //!
 //! A program that loads a library with RTLD_DEEPBIND, as PHP loads its extensions, wants it to find its own
 //! functions before those of others. Such a library would find libc's functions before the ones that stand in
@@ -8,19 +8,19 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The flags that go on.
+/// A mask of the flags that are passed on.
 static KEPT: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// The next `dlopen`, once it is known.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From now on libraries find the functions that stand in for libc's.
+/// Lets libraries find the functions that stand in for libc's, from now on.
 pub(crate) fn bind_to_stand_ins() {
     KEPT.store(!libc::RTLD_DEEPBIND.cast_unsigned(), Relaxed);
 }
 
 extern "C" fn find() -> *mut c_void {
-    // SAFETY: the name is a C string.
+    // SAFETY: the name is a C string literal, which lives as long as the library.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
     NEXT.store(next, Relaxed);
     next

@@ -1,7 +1,7 @@
-//! The functions that stand in for libc's, by what they are about.
+//! The functions that stand in for libc's, by their subjects.
 //!
-//! Each looks whether the descriptor is one of the table's, and if it is not, calls what it
-//! stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
+//! Each looks whether the descriptor is one of the table's, and if it is not, calls the function
+//! that it stands in for. What a call does on a socket is written elsewhere; here C becomes Rust.
 //!
 //! # The INTERCEPT contract
 //!
@@ -69,7 +69,7 @@ use crate::socket::Stream;
 use crate::usage::{self, Counter};
 use crate::{cancel, faults, relay, signals, table};
 
-/// A call on a connection; `None` if the descriptor is no connection of the node's.
+/// Makes a call on a connection; `None` if the descriptor is no connection of the node's.
 #[inline]
 fn on_stream<T: Number>(number: c_int, mut call: impl FnMut(&Stream) -> Outcome<T>) -> Option<T> {
     if !table::has(number) || is_in_call() {
@@ -154,12 +154,12 @@ fn leave_for_cancellation() -> bool {
 /// Most bytes that one call moves, whatever the program says (MAX_RW_COUNT; write(2), NOTES).
 pub(crate) const MOST_BYTES: usize = (c_int::MAX as usize) & !0xfff;
 
-/// So many bytes of what is sent are touched before, at most: beyond, what is not there ends the program. What else
-/// may be there comes from a disk.
+/// Bytes of what is sent that are touched before, at most. Beyond them, memory that is not there
+/// ends the program. What else may be there comes from a disk.
 const TOUCHED_TO_SEND: usize = 1 << 20;
 
-/// So many bytes of each buffer are touched before anything is received: a page or two. The others may never
-/// be used, and then take no memory.
+/// Bytes of each buffer that are touched before anything is received: a page or two. The others may
+/// never be used, and then take no memory.
 const TOUCHED_TO_RECEIVE: usize = 4096;
 
 /// How many bytes of a buffer are sent if only the first `there` can be read. They are several times as many
@@ -230,7 +230,8 @@ unsafe fn rooms<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSliceMu
     let parts = unsafe { self::parts(parts, count) }?;
     parts
         .iter()
-        // SAFETY: likewise.
+        // SAFETY: the part is writable as long as the result is used, as this function's `# Safety`
+        // section demands.
         .map(|part| unsafe { room(part.iov_base, take_of(&mut left, part.iov_len)) })
         .collect()
 }
@@ -254,16 +255,17 @@ unsafe fn gathered<'a>(parts: *const iovec, count: size_t) -> Outcome<Vec<IoSlic
     let mut left = MOST_BYTES;
     parts
         .iter()
-        // SAFETY: likewise.
+        // SAFETY: the part is readable as long as the result is used, as this function's `# Safety`
+        // section demands.
         .map(|part| unsafe { bytes(part.iov_base, take_of(&mut left, part.iov_len)) })
         .collect()
 }
 
-/// What a program passes.
+/// A value that a program passes.
 ///
 /// # Safety
 ///
-/// `value` is null, or points to one as long as the result is used.
+/// `value` is null, or points to a value as long as the result is used.
 unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
     if !is_readable(value, 1) {
         return Err(Errno::FAULT);
@@ -272,7 +274,7 @@ unsafe fn passed<'a, T>(value: *const T) -> Outcome<&'a T> {
     Ok(unsafe { &*value })
 }
 
-/// Where a program wants something.
+/// A place that a program wants something written to.
 ///
 /// # Safety
 ///
@@ -302,8 +304,8 @@ unsafe fn parts<'a>(parts: *const iovec, count: size_t) -> Outcome<&'a [iovec]> 
     }
 }
 
-/// How many parts a message has. As the kernel, which says something else of too many of them
-/// than `writev` does.
+/// The number of parts of a message. As with the kernel, too many of them give another error than
+/// in `writev`.
 fn parts_of(message: &libc::msghdr) -> Outcome<size_t> {
     match message.msg_iovlen <= libc::UIO_MAXIOV as size_t {
         true => Ok(message.msg_iovlen),
@@ -311,7 +313,7 @@ fn parts_of(message: &libc::msghdr) -> Outcome<size_t> {
     }
 }
 
-/// A time that a program passes; none has no end.
+/// A time that a program passes; null has no end.
 ///
 /// # Safety
 ///
@@ -331,7 +333,7 @@ unsafe fn span(time: *const timespec) -> Outcome<Option<Duration>> {
     Ok(Some(Duration::new(seconds, nanos)))
 }
 
-/// `iovcnt` as it should be.
+/// Checks `iovcnt`.
 fn count(count: c_int) -> Outcome<size_t> {
     size_t::try_from(count).map_err(|_| Errno::INVAL)
 }

@@ -1,4 +1,4 @@
-//! `fchmod`, `fchown` and `flock`: what they do to what stands for a connection stays with it.
+//! `fchmod`, `fchown` and `flock`: their effect on a connection's descriptor stays with it.
 
 use core::ffi::c_int;
 
@@ -7,7 +7,7 @@ use libc::{gid_t, mode_t, uid_t};
 use crate::inside::is_inside;
 use crate::{next, table};
 
-/// Notes that something was done to what stands for a connection, if it is one.
+/// Notes that the attributes of a connection's descriptor were changed, if `fd` is one.
 fn marked(fd: c_int, done: c_int) -> c_int {
     if done == 0
         && let Some(file) = table::get(fd).filter(|_| !is_inside())

@@ -22,7 +22,7 @@ const LONGEST: usize = size_of::<libc::sockaddr_in6>();
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 pub(super) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Outcome<Passed> {
     if len == 0 || len as usize > size_of::<libc::sockaddr_storage>() {
         return Err(Errno::INVAL);
@@ -38,7 +38,8 @@ pub(super) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> O
 ///
 /// # Errors
 ///
-/// As the kernel's.
+/// EINVAL if the length is too short for an IPv6 address, EAFNOSUPPORT for another family, as the
+/// kernel.
 pub(super) fn check_family(domain: c_int, to: SocketAddr, len: socklen_t) -> Outcome<()> {
     match (domain, to.is_ipv6()) {
         (libc::AF_INET, false) | (libc::AF_INET6, true) => Ok(()),
@@ -51,7 +52,7 @@ pub(super) fn check_family(domain: c_int, to: SocketAddr, len: socklen_t) -> Out
 ///
 /// # Safety
 ///
-/// As for `getsockname`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `getsockname(2)`.
 pub(super) unsafe fn room_for_name(name: *mut sockaddr, len: *mut socklen_t) -> Outcome<()> {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let room = unsafe { super::wanted(len) }?.cast_signed();
@@ -64,14 +65,14 @@ pub(super) unsafe fn room_for_name(name: *mut sockaddr, len: *mut socklen_t) -> 
 
 /// # Safety
 ///
-/// As for `getsockname`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `getsockname(2)`.
 unsafe fn name_end(
     of: SocketAddr,
     domain: c_int,
     name: *mut sockaddr,
     len: *mut socklen_t,
 ) -> Outcome<c_int> {
-    // SAFETY: the program passes a length, or none.
+    // SAFETY: INTERCEPT contract: `len` is null, or valid until this call returns.
     unsafe { room_for_name(name, len) }?;
     // A program without any room is told how long the name is.
     let mut nowhere = [0; LONGEST];
@@ -79,7 +80,7 @@ unsafe fn name_end(
         true => nowhere.as_mut_ptr().cast(),
         false => name,
     };
-    // SAFETY: the program passes room of that length.
+    // SAFETY: INTERCEPT contract: `name` has room of `*len` bytes until this call returns.
     unsafe { address::write(of, domain, name, len) };
     Ok(0)
 }
@@ -91,28 +92,30 @@ unsafe fn name_end(
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the program passes room of that length.
+    // SAFETY: INTERCEPT contract: `name` has room of `*len` bytes until this call returns.
     let named = unsafe { name_of(fd, (name, len), Stream::local, Relayed::local) };
     named.unwrap_or_else(|| {
         let file = table::get(fd).filter(|_| !is_inside());
         let Some(Kind::Fresh(fresh)) = file.as_ref().map(|file| &file.kind) else {
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             return unsafe { next::getsockname(fd, name, len) };
         };
         fresh.note_named();
-        // SAFETY: the program passes a length, or none.
+        // SAFETY: INTERCEPT contract: `len` is null, or valid until this call returns.
         let room = unsafe { super::wanted(len) }.map_or(0, |len| *len as usize);
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let named = unsafe { next::getsockname(fd, name, len) };
         if named == 0 && room >= LONGEST.min(size_of::<libc::sockaddr_in>()) {
-            // SAFETY: the kernel has written so many bytes.
+            // SAFETY: the kernel has written the address to `name`. INTERCEPT contract: it is valid
+            // until this call returns.
             unsafe { add_former_port(name, fresh.former_port()) };
         }
         named
     })
 }
 
-/// The kernel leaves the port of a connection that is over in the name of its socket.
+/// Adds the port of a connection that is over to the name of its socket, as the kernel does.
 ///
 /// # Safety
 ///
@@ -134,9 +137,9 @@ unsafe fn add_former_port(name: *mut sockaddr, port: u16) {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the program passes room of that length.
+    // SAFETY: INTERCEPT contract: `name` has room of `*len` bytes until this call returns.
     let named = unsafe { name_of(fd, (name, len), Stream::peer, Relayed::peer) };
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     named.unwrap_or_else(|| unsafe { next::getpeername(fd, name, len) })
 }
 
@@ -144,7 +147,7 @@ pub(crate) unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len:
 ///
 /// # Safety
 ///
-/// As for `getsockname`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `getsockname(2)`.
 unsafe fn name_of(
     fd: c_int,
     (name, len): (*mut sockaddr, *mut socklen_t),
@@ -153,7 +156,7 @@ unsafe fn name_of(
 ) -> Option<c_int> {
     let named = on_stream(fd, |stream| {
         let of = of_stream(stream)?;
-        // SAFETY: the program passes room of that length.
+        // SAFETY: INTERCEPT contract: `name` has room of `*len` bytes until this call returns.
         unsafe { name_end(of, stream.domain, name, len) }
     });
     if named.is_some() {
@@ -164,7 +167,7 @@ unsafe fn name_of(
         return None;
     };
     Some(answer(of_relayed(relayed).and_then(|of| {
-        // SAFETY: the program passes room of that length.
+        // SAFETY: INTERCEPT contract: `name` has room of `*len` bytes until this call returns.
         unsafe { name_end(of, relayed.domain, name, len) }
     })))
 }

@@ -15,11 +15,11 @@ fn was_sought(is_open: bool) -> bool {
     is_open || errno() == libc::ENOENT
 }
 
-/// A file was opened, or not. Its number.
+/// Looks at a file that was opened, or not. Returns the number that the program gets.
 ///
 /// # Safety
 ///
-/// `path` is what the program has passed to the kernel.
+/// `path` is the C string that the program has passed to the kernel.
 // A thread may be cancelled while it opens a file: what has to be dropped is not in that function.
 #[inline(never)]
 unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
@@ -31,7 +31,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
     let name = unsafe { CStr::from_ptr(path) };
     let list = || (number >= 0).then(|| listing::instead_of(number, name)).flatten();
     let instead = hosts::instead_of(name).or_else(list);
-    // SAFETY: likewise.
+    // SAFETY: the kernel has read `path` in the program's call, which has not returned yet.
     unsafe { seen_at(path) };
     let Some(file) = instead.filter(|_| number >= 0) else {
         return number;
@@ -46,7 +46,7 @@ unsafe fn opened(number: c_int, path: *const c_char, flags: c_int) -> c_int {
     number
 }
 
-/// A stream was opened, or not. Returns the stream that the program gets.
+/// Looks at a stream that was opened, or not. Returns the stream that the program gets.
 ///
 /// # Safety
 ///
@@ -56,7 +56,8 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
     if !was_sought(!stream.is_null()) {
         return stream;
     }
-    // SAFETY: the kernel has read the one, and libc the other.
+    // SAFETY: the kernel has read `path`, and libc `mode`, in the program's call, which has not
+    // returned yet.
     let (path, how) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
     if how.to_bytes().first() != Some(&b'r') || how.to_bytes().contains(&b'+') {
         return stream;
@@ -69,7 +70,7 @@ unsafe fn opened_stream(stream: *mut FILE, path: *const c_char, mode: *const c_c
     // SAFETY: `stream` is an open stream of libc's, and the program does not have it yet.
     let number = unsafe { libc::fileno(stream) };
     let instead = hosts::instead_of(path).or_else(|| listing::instead_of(number, path));
-    // SAFETY: a C string.
+    // SAFETY: `path` is a borrowed C string of the program's call, which has not returned yet.
     unsafe { seen_at(path.as_ptr()) };
     let Some(file) = instead else {
         return stream;

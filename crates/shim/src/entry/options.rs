@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     let Some(mut file) = table::get(fd).filter(|_| !is_inside()) else {
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::setsockopt(fd, level, name, value, len) };
     };
     let _inside = Inside::enter();
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
     let bytes = if value.is_null() || !is_readable(value.cast::<u8>(), looked_at) {
         &[]
     } else {
-        // SAFETY: the program passes a value of that length.
+        // SAFETY: INTERCEPT contract: `value` has `len` bytes until this call returns.
         unsafe { core::slice::from_raw_parts(value.cast::<u8>(), looked_at) }
     };
     if let Some(errno) = refuses(&file.kind, level, name, bytes) {
@@ -79,7 +79,8 @@ pub(crate) unsafe extern "C" fn setsockopt(
     set
 }
 
-/// Why a socket does not take an option that would have no effect on it, or on the connections that it has.
+/// The error of a socket that does not take an option that would have no effect on it, or on the
+/// connections that it has.
 fn refuses(kind: &Kind, level: c_int, name: c_int, value: &[u8]) -> Option<Errno> {
     if !may_be_nodes(kind) {
         return None;
@@ -146,16 +147,17 @@ pub(crate) unsafe extern "C" fn getsockopt(
         return unsafe { next::getsockopt(shadow.as_raw_fd(), level, name, value, len) };
     }
     if let Some(found) = found.filter(|found| !matches!(found, Ok(Value::Descriptor))) {
-        // SAFETY: the program passes room of that length.
+        // SAFETY: INTERCEPT contract: `value` has room of `*len` bytes until this call returns.
         return answer(unsafe { give(found, value, len) });
     }
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     let got = unsafe { next::getsockopt(fd, level, name, value, len) };
     if got == 0
         && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
         && let Some(Kind::Listener(listener)) = file.as_deref().map(|file| &file.kind)
     {
-        // SAFETY: the kernel has written so many bytes.
+        // SAFETY: the kernel has written `*len` bytes to `value`. INTERCEPT contract: both are
+        // valid until this call returns.
         let told = unsafe { core::slice::from_raw_parts_mut(value.cast::<u8>(), *len as usize) };
         add_waiting(told, listener.inner.waiting().unwrap_or(0));
     }
@@ -209,7 +211,8 @@ unsafe fn give(found: Outcome<Value>, value: *mut c_void, len: *mut socklen_t) -
         if !is_writable(value.cast::<u8>(), used) {
             return Err(Errno::FAULT);
         }
-        // SAFETY: there is room for so many.
+        // SAFETY: `value` was checked to have room for `used` bytes. INTERCEPT contract: it is
+        // valid until this call returns.
         unsafe { value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), used) };
         *len = used as socklen_t;
     }

@@ -21,10 +21,10 @@ use crate::{next, select, signals, start, wait};
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program passes so many descriptors.
+    // SAFETY: INTERCEPT contract: `fds` points to `number` descriptors until this call returns.
     match unsafe { poll_ours(fds, number, millis(timeout), core::ptr::null()) } {
         Some(done) => done,
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::poll(fds, number, timeout) },
     }
 }
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn __poll_chk(
     timeout: c_int,
     _size: usize,
 ) -> c_int {
-    // SAFETY: as for `poll`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { poll(fds, number, timeout) }
 }
 
@@ -57,16 +57,16 @@ pub(crate) unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) };
-    // SAFETY: the program passes so many descriptors.
+    // SAFETY: INTERCEPT contract: `fds` points to `number` descriptors until this call returns.
     match span
         .ok()
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .and_then(|span| unsafe { poll_ours(fds, number, span, mask) })
     {
         Some(done) => done,
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::ppoll(fds, number, timeout, mask) },
     }
 }
@@ -84,11 +84,11 @@ pub(crate) unsafe extern "C" fn __ppoll_chk(
     mask: *const sigset_t,
     _size: usize,
 ) -> c_int {
-    // SAFETY: as for `ppoll`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { ppoll(fds, number, timeout, mask) }
 }
 
-/// `ppoll`, the system call. `None`: none of the descriptors is the node's.
+/// `ppoll`, the system call. Returns `None` if none of the descriptors is the node's.
 ///
 /// # Safety
 ///
@@ -99,7 +99,7 @@ pub(super) unsafe fn ppoll_by_number(
     timeout: *mut timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) }.ok()?;
     let began = std::time::Instant::now();
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
@@ -108,7 +108,8 @@ pub(super) unsafe fn ppoll_by_number(
         && is_writable(timeout, 1)
     {
         let left = span.saturating_sub(began.elapsed());
-        // SAFETY: the time is the program's.
+        // SAFETY: `timeout` was just checked to be writable. INTERCEPT contract: it is valid until
+        // this call returns.
         unsafe {
             (*timeout).tv_sec = left.as_secs() as libc::time_t;
             (*timeout).tv_nsec = left.subsec_nanos().into();
@@ -117,11 +118,11 @@ pub(super) unsafe fn ppoll_by_number(
     Some(done)
 }
 
-/// `None`: none of the descriptors is a connection or listener of the node's.
+/// Polls descriptors. Returns `None` if none of them is a connection or listener of the node's.
 ///
 /// # Safety
 ///
-/// As for `ppoll`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `ppoll(2)`.
 unsafe fn poll_ours(
     fds: *mut pollfd,
     number: nfds_t,
@@ -136,17 +137,17 @@ unsafe fn poll_ours(
     if !is_writable(fds, number as usize) || !is_mask(mask) {
         return None;
     }
-    // SAFETY: the program passes so many descriptors.
+    // SAFETY: INTERCEPT contract: `fds` points to `number` descriptors until this call returns.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, number as usize) };
     if !fds.iter().any(|fd| wait::concerns(fd.fd)) {
         return None;
     }
-    // SAFETY: the program passes a set of signals, or none.
+    // SAFETY: INTERCEPT contract: `mask` is null, or a set of signals until this call returns.
     let done = poll_masked(fds, timeout, unsafe { mask.as_ref() });
     Some(answer(done.map(|found| found.number)))
 }
 
-/// What is ready comes before a signal, and a signal before the time.
+/// Polls with a mask. What is ready comes before a signal, and a signal before the time.
 fn poll_masked(fds: &mut [pollfd], timeout: Option<Duration>, mask: Option<&sigset_t>) -> Outcome<Told> {
     let began = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
@@ -173,17 +174,18 @@ pub(crate) unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { time_of(timeout) };
     let began = Instant::now();
-    // SAFETY: the program passes sets of so many descriptors.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     let done = match span {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Ok(span) => unsafe { select_ours(number, [read, write, except], span, core::ptr::null()) },
         Err(_) => None,
     };
     let Some(done) = done else {
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::select(number, read, write, except, timeout) };
     };
     if let Ok(Some(span)) = span
@@ -213,25 +215,26 @@ pub(crate) unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) };
-    // SAFETY: the program passes sets of so many descriptors.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     match span
         .ok()
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .and_then(|span| unsafe { select_ours(number, [read, write, except], span, mask) })
     {
         Some(done) => done,
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::pselect(number, read, write, except, timeout, mask) },
     }
 }
 
-/// What the system call has for `pselect`'s last argument.
+/// The system call's last argument in the place of that of `pselect`.
 #[repr(C)]
 pub(super) struct MaskAndSize(*const sigset_t, usize);
 
-/// `pselect6`, the system call. `None`: none of the descriptors is the node's.
+/// `pselect6`, the system call. Returns `None` if none of the descriptors is the node's.
 ///
 /// # Safety
 ///
@@ -242,11 +245,11 @@ pub(super) unsafe fn pselect6(
     timeout: *const timespec,
     mask: *const MaskAndSize,
 ) -> Option<c_int> {
-    // SAFETY: the program passes a time, or none.
+    // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
     let span = unsafe { super::span(timeout) }.ok()?;
     let mask = match mask.is_null() {
         true => core::ptr::null(),
-        // SAFETY: the program passes a mask and its size.
+        // SAFETY: INTERCEPT contract: the mask and its size are valid until this call returns.
         false => match unsafe { super::passed(mask) }.ok()? {
             // The kernel says what is wrong with another size.
             MaskAndSize(mask, size) if !mask.is_null() && *size != size_of::<u64>() => return None,
@@ -257,11 +260,11 @@ pub(super) unsafe fn pselect6(
     unsafe { select_ours(number, sets, span, mask) }
 }
 
-/// `None`: none of the descriptors is a connection or listener of the node's.
+/// Selects descriptors. Returns `None` if none of them is a connection or listener of the node's.
 ///
 /// # Safety
 ///
-/// As for `pselect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the pointers of `pselect(2)`.
 unsafe fn select_ours(
     number: c_int,
     sets: [*mut fd_set; 3],
@@ -276,14 +279,16 @@ unsafe fn select_ours(
     if sets.iter().any(is_wrong) || !is_mask(mask) {
         return None;
     }
-    // SAFETY: the program passes sets of so many descriptors, or none.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     let mut fds = unsafe { select::to_poll(number, sets) };
     if !fds.iter().any(|fd| wait::concerns(fd.fd)) {
         return None;
     }
-    // SAFETY: the program passes a set of signals, or none.
+    // SAFETY: INTERCEPT contract: `mask` is null, or a set of signals until this call returns.
     let done = poll_masked(&mut fds, timeout, unsafe { mask.as_ref() });
-    // SAFETY: the sets are the same as before.
+    // SAFETY: INTERCEPT contract: each set is null, or has room for `number` descriptors until this
+    // call returns.
     Some(answer(done.and_then(|found| unsafe {
         select::from_poll(number, &fds, sets, found.later)
     })))

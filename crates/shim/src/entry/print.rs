@@ -1,4 +1,4 @@
-//! `dprintf` and its variants: libc's own go past the library.
+//! `dprintf` and its variants: libc's own would go past the library.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn vdprintf(
 ) -> c_int {
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { print(fd, |text| next::vasprintf(text, format, arguments.cast())) }
-        // SAFETY: likewise.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         .unwrap_or_else(|| unsafe { next::vdprintf(fd, format, arguments.cast()) })
 }
 
@@ -51,15 +51,15 @@ pub(crate) unsafe extern "C" fn __vdprintf_chk(
             next::__vasprintf_chk(text, flag, format, arguments.cast())
         })
     }
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     .unwrap_or_else(|| unsafe { next::__vdprintf_chk(fd, flag, format, arguments.cast()) })
 }
 
-/// Writes a text to a connection. `None`: it is none of the node's.
+/// Writes a text to a connection. Returns `None` if it is none of the node's.
 ///
 /// # Safety
 ///
-/// `make` allocates a text and gives its length, or what is negative.
+/// `make` allocates a text and returns its length, or a negative number.
 unsafe fn print(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> Option<c_int> {
     table::get(fd).filter(|file| !is_inside() && file.stream().is_some())?;
     let mut text = core::ptr::null_mut();
@@ -70,7 +70,8 @@ unsafe fn print(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> Opti
     let text = Text(text);
     let mut sent = 0;
     while sent < length as usize {
-        // SAFETY: so much of the text is left.
+        // SAFETY: `text` has `length` bytes, of which `sent` are sent. It is freed only when it is
+        // dropped.
         let more =
             unsafe { super::send::write(fd, text.0.add(sent).cast::<c_void>(), length as usize - sent) };
         if more < 0 {
@@ -81,7 +82,7 @@ unsafe fn print(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> Opti
     Some(length)
 }
 
-/// What libc has allocated.
+/// A text that libc has allocated.
 struct Text(*mut c_char);
 
 impl Drop for Text {

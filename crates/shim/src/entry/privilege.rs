@@ -1,5 +1,5 @@
-//! What takes rights away from a process, for good: another user, another root, a filter of
-//! system calls. Afterwards it may not be able to reach its node, so it does so before.
+//! Calls that take rights away from a process, for good: another user, another root, a filter of
+//! system calls. Afterwards the process may not be able to reach its node, so it does so before.
 
 use core::ffi::{CStr, c_char, c_int, c_ulong};
 
@@ -8,7 +8,7 @@ use libc::{gid_t, size_t, uid_t};
 use crate::inside::{Inside, is_inside};
 use crate::{dispatch, next, node, process, relay};
 
-/// Such a call is about to be made.
+/// Prepares for a call that changes the process's rights.
 pub(super) fn prepare() {
     if !is_inside() {
         let _inside = Inside::enter();
@@ -19,7 +19,7 @@ pub(super) fn prepare() {
 /// PR_SET_SECCOMP with this sets no filter, but leaves four system calls.
 const STRICT: c_ulong = libc::SECCOMP_MODE_STRICT as c_ulong;
 
-/// A filter of system calls is about to be set.
+/// Prepares for a filter of system calls that is about to be set.
 pub(super) fn before_filter() {
     if !is_inside() {
         let _inside = Inside::enter();
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
     unsafe { next::chroot(path) }
 }
 
-/// `prctl(2)` is about to be called.
+/// Prepares for `prctl(2)`, which is about to be called.
 pub(super) fn before_prctl(option: c_int, second: c_ulong, third: c_ulong) {
     // Programs find out what the kernel can do by a filter that is none.
     if option == libc::PR_SET_SECCOMP && (second == STRICT || third != 0) {

@@ -1,4 +1,4 @@
-//! `syscall(2)`: programs that call the kernel by numbers mean the same.
+//! `syscall(2)`: programs that call the kernel by numbers are served like others.
 
 use core::ffi::{c_int, c_long};
 
@@ -27,7 +27,7 @@ fn is_fork(flags: c_long, stack: c_long) -> bool {
 ///
 /// # Safety
 ///
-/// `arguments` is null, or points to what that takes.
+/// `arguments` is null, or points to the arguments of the call.
 unsafe fn is_fork_of(arguments: *const u64) -> bool {
     // Flags, three words for numbers, the signal, the stack.
     const UP_TO_STACK: usize = 6;
@@ -42,7 +42,7 @@ unsafe fn is_fork_of(arguments: *const u64) -> bool {
 /// Has libc's function looked for by now: a child of `clone` that has no storage to look for it calls it
 /// (Chromium's sandbox).
 pub(crate) fn prepare() {
-    // SAFETY: it takes nothing, and changes nothing.
+    // SAFETY: `getpid` takes no argument and changes nothing.
     unsafe { next::syscall(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) };
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn prepare() {
 ///
 /// # Safety
 ///
-/// As the system call.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the arguments of the system call of that
+/// number.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn syscall(
     number: c_long,
@@ -66,7 +67,7 @@ pub(crate) unsafe extern "C" fn syscall(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         false => unsafe { serve(number, [a, b, c, d, e, f]) },
     };
-    // SAFETY: likewise.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     served.unwrap_or_else(|| unsafe { next::syscall(number, a, b, c, d, e, f) })
 }
 
@@ -82,12 +83,13 @@ fn is_mask_of_another_size(number: c_long, [d, e, f]: [c_long; 3]) -> bool {
     mask != 0 && size != SIZE
 }
 
-/// Does what a system call does of which the library knows: as libc's function, a number or -1 and
-/// `errno`. `None`: it is the kernel's.
+/// Does what a system call does of which the library knows. As libc's function, it returns a
+/// number, or -1 and `errno`. Returns `None` if the call is the kernel's.
 ///
 /// # Safety
 ///
-/// As the system call.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the arguments of the system call of that
+/// number.
 pub(crate) unsafe fn serve(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     if number == libc::SYS_io_uring_setup && rings::is_refused() {
         return Some(answer::<c_int>(Err(Errno(libc::ENOSYS))).into());

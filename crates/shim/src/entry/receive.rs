@@ -23,7 +23,7 @@ use crate::{diagnosis, next, rights, start};
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     let read = on_stream(fd, |stream| {
         if len == 0 {
             return Ok(0);
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         stream.receive(&mut [unsafe { room(buffer, len) }?], 0)
     });
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     read.unwrap_or_else(|| unsafe { next::read(fd, buffer, len) })
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn __read_chk(
     size: size_t,
 ) -> ssize_t {
     check(len, size);
-    // SAFETY: as for `read`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { read(fd, buffer, len) }
 }
 
@@ -59,16 +59,16 @@ pub(crate) unsafe extern "C" fn __read_chk(
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
-    // SAFETY: the program passes so many parts.
+    // SAFETY: INTERCEPT contract: `parts` points to `number` parts until this call returns.
     let read = on_stream(fd, |stream| {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         read_into(stream, &mut unsafe { rooms(parts, count(number)?) }?, Ok(0))
     });
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     read.unwrap_or_else(|| unsafe { next::readv(fd, parts, number) })
 }
 
-/// Reading nothing waits for nothing, other than receiving that.
+/// Receives into buffers. Reading nothing waits for nothing, other than receiving nothing.
 fn read_into(stream: &Stream, buffers: &mut [IoSliceMut<'_>], flags: Outcome<c_int>) -> Outcome<ssize_t> {
     match buffers.iter().all(|buffer| buffer.is_empty()) {
         true => Ok(0),
@@ -85,7 +85,7 @@ pub(super) fn check_place(offset: off_t) -> Outcome<()> {
     }
 }
 
-/// What the flags of `preadv2(2)` and `pwritev2(2)` are to a socket.
+/// The flags of `preadv2(2)` and `pwritev2(2)` as those of a socket's call.
 pub(super) fn flags_of(flags: c_int) -> Outcome<c_int> {
     const NO_APPEND: c_int = 0x20;
     const BOTH: c_int = libc::RWF_APPEND | NO_APPEND;
@@ -101,7 +101,7 @@ pub(super) fn flags_of(flags: c_int) -> Outcome<c_int> {
     }
 }
 
-/// `preadv2(2)`: of a socket there is no place to read at, but the present one.
+/// `preadv2(2)`: a socket has no place to read at but the present one.
 ///
 /// # Safety
 ///
@@ -116,14 +116,14 @@ pub(crate) unsafe extern "C" fn preadv2(
 ) -> ssize_t {
     let read = on_stream(fd, |stream| {
         check_place(offset)?;
-        // SAFETY: the program passes so many parts.
+        // SAFETY: INTERCEPT contract: `parts` points to `number` parts until this call returns.
         read_into(
             stream,
             &mut unsafe { rooms(parts, count(number)?) }?,
             flags_of(flags),
         )
     });
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     read.unwrap_or_else(|| unsafe { next::preadv2(fd, parts, number, offset, flags) })
 }
 
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn preadv64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { preadv2(fd, parts, number, offset, flags) }
 }
 
@@ -151,14 +151,14 @@ pub(crate) unsafe extern "C" fn preadv64v2(
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     let received = on_stream(fd, |stream| {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         unsafe { receive(stream, buffer, len, flags) }
     });
     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let received = received.or_else(|| unsafe { diagnosis::receive_bytes(fd, (buffer, len), flags) });
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     received.unwrap_or_else(|| unsafe { next::recv(fd, buffer, len, flags) })
 }
 
@@ -195,7 +195,7 @@ pub(crate) unsafe extern "C" fn __recv_chk(
     flags: c_int,
 ) -> ssize_t {
     check(len, size);
-    // SAFETY: as for `recv`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { recv(fd, buffer, len, flags) }
 }
 
@@ -214,10 +214,10 @@ pub(crate) unsafe extern "C" fn recvfrom(
     from_len: *mut socklen_t,
 ) -> ssize_t {
     let received = on_stream(fd, |stream| {
-        // SAFETY: the program passes a buffer of that length.
+        // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
         let received = unsafe { receive(stream, buffer, len, flags) }?;
         if !from.is_null() {
-            // SAFETY: the program passes a length to write to.
+            // SAFETY: INTERCEPT contract: `from_len` is null, or valid until this call returns.
             let from_len = unsafe { super::wanted(from_len) }?;
             if from_len.cast_signed() < 0 {
                 return Err(Errno::INVAL);
@@ -226,7 +226,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
         }
         Ok(received)
     });
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     received.unwrap_or_else(|| unsafe { next::recvfrom(fd, buffer, len, flags, from, from_len) })
 }
 
@@ -246,7 +246,7 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
     from_len: *mut socklen_t,
 ) -> ssize_t {
     check(len, size);
-    // SAFETY: as for `recvfrom`.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { recvfrom(fd, buffer, len, flags, from, from_len) }
 }
 
@@ -266,10 +266,11 @@ pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     if let Some(received) = unsafe { diagnosis::receive_message(fd, message, flags) } {
         return received;
     }
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     let received = unsafe { next::recvmsg(fd, message, flags) };
     if received >= 0 && start::is_wanted() && !is_inside() {
-        // SAFETY: the message was filled in.
+        // SAFETY: the kernel has just filled in `message`. INTERCEPT contract: it is valid until
+        // this call returns.
         unsafe { rights::received(&*message) };
     }
     received
@@ -289,12 +290,13 @@ pub(crate) unsafe extern "C" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     let received = on_stream(fd, |stream| {
-        // SAFETY: the program passes a time, or none.
+        // SAFETY: INTERCEPT contract: `timeout` is null, or valid until this call returns.
         let limit = unsafe { super::span(timeout) }?;
         let began = Instant::now();
         let mut done = 0;
         for index in 0..number as usize {
-            // SAFETY: the program passes so many messages, or fewer that can be used.
+            // SAFETY: INTERCEPT contract: `messages` points to `number` messages, or fewer that can
+            // be used, until this call returns.
             let message = match unsafe { super::wanted(messages.wrapping_add(index)) } {
                 Ok(message) => message,
                 Err(errno) if done == 0 => return Err(errno),
@@ -305,7 +307,8 @@ pub(crate) unsafe extern "C" fn recvmmsg(
                 _ if flags & libc::MSG_WAITFORONE != 0 => flags | libc::MSG_DONTWAIT,
                 _ => flags,
             };
-            // SAFETY: it is one of the program's messages.
+            // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+            // returns.
             match unsafe { receive_message(stream, &mut message.msg_hdr, how & !libc::MSG_WAITFORONE) } {
                 Ok(len) => message.msg_len = len as c_uint,
                 Err(errno) if done == 0 => return Err(errno),
@@ -322,11 +325,12 @@ pub(crate) unsafe extern "C" fn recvmmsg(
     if let Some(received) = received {
         return received;
     }
-    // SAFETY: what is not ours is as it was.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
     let received = unsafe { next::recvmmsg(fd, messages, number, flags, timeout) };
     if start::is_wanted() && !is_inside() {
         for index in 0..usize::try_from(received).unwrap_or(0) {
-            // SAFETY: so many messages were filled in.
+            // SAFETY: the kernel has filled in `received` messages. INTERCEPT contract: they are
+            // valid until this call returns.
             unsafe { rights::received(&(*messages.add(index)).msg_hdr) };
         }
     }
@@ -345,12 +349,14 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     }
     let count = parts_of(message)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
-        // SAFETY: it is one of the program's messages.
+        // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+        // returns.
         return unsafe { receive_report(stream, message, count) };
     }
     let received = match discards(flags) {
         true => {
-            // SAFETY: it is one of the program's messages.
+            // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+            // returns.
             let parts = unsafe { super::parts(message.msg_iov, count) }?;
             if parts.iter().any(|part| is_beyond(part.iov_base, part.iov_len)) {
                 return Err(Errno::FAULT);
@@ -360,7 +366,8 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
                 .fold(0_usize, |len, part| len.saturating_add(part.iov_len));
             stream.discard(len, flags)?
         }
-        // SAFETY: it is one of the program's messages.
+        // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+        // returns.
         false => stream.receive(&mut unsafe { rooms(message.msg_iov, count) }?, flags)?,
     };
     if !message.msg_name.is_null() {
@@ -369,7 +376,8 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
     let controls = stream.controls();
     if !controls.is_empty() && is_writable(message.msg_control.cast::<u8>(), message.msg_controllen) {
-        // SAFETY: the program's room for control messages is as it says.
+        // SAFETY: INTERCEPT contract: `msg_control` has room for `msg_controllen` bytes until this
+        // call returns.
         unsafe { put_controls(message, &controls) };
     } else {
         message.msg_controllen = 0;
@@ -377,11 +385,11 @@ unsafe fn receive_message(stream: &Stream, message: *mut msghdr, flags: c_int) -
     Ok(received)
 }
 
-/// What the network said of an attempt to connect, which is taken once.
+/// Receives the network's report about an attempt to connect, which is taken once.
 ///
 /// # Safety
 ///
-/// It is one of the program's messages, with so many parts.
+/// The message is one of the program's, with so many parts.
 unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) -> Outcome<ssize_t> {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let mut rooms = unsafe { rooms(message.msg_iov, count) }?;
@@ -393,12 +401,14 @@ unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) ->
     }
     let name = extended_error::name(&report, stream.domain);
     if is_writable(message.msg_name.cast::<u8>(), message.msg_namelen as usize) {
-        // SAFETY: the program's room for a name is as it says.
+        // SAFETY: INTERCEPT contract: `msg_name` has room for `msg_namelen` bytes until this call
+        // returns.
         unsafe { address::write_bytes(&name, message.msg_name.cast(), &raw mut message.msg_namelen) };
     }
     let controls = [extended_error::control(&report, stream.domain)];
     if is_writable(message.msg_control.cast::<u8>(), message.msg_controllen) {
-        // SAFETY: the program's room for control messages is as it says.
+        // SAFETY: INTERCEPT contract: `msg_control` has room for `msg_controllen` bytes until this
+        // call returns.
         unsafe { put_controls(message, &controls) };
     } else {
         message.msg_controllen = 0;
@@ -406,18 +416,19 @@ unsafe fn receive_report(stream: &Stream, message: &mut msghdr, count: usize) ->
     Ok(received as ssize_t)
 }
 
-/// One flag of messages is the kernel's own.
+/// Checks the flags, of which one is the kernel's own.
 pub(super) fn check_flags(flags: c_int) -> Outcome<()> {
     if flags < 0 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// What libc does with a buffer that is too small for the call.
+/// Ends the program if a buffer is too small for the call, as libc does.
 fn check(len: size_t, size: size_t) {
     unsafe extern "C" {
         fn __chk_fail() -> !;
     }
     if len > size {
-        // SAFETY: it ends the program.
+        // SAFETY: `__chk_fail` takes no argument and ends the program, so nothing is used
+        // afterwards.
         unsafe { __chk_fail() }
     }
 }

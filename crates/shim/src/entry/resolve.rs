@@ -1,4 +1,4 @@
-//! Names of nodes are names of hosts.
+//! Names of nodes, which are names of hosts.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use libc::{addrinfo, hostent, size_t};
 use crate::inside::{Inside, is_inside};
 use crate::{dispatch, next, node, start};
 
-/// The address of a node as text; `None` if there is no node of that name, or it is none.
+/// The address of a node as text; `None` if there is no node of that name, or the text is no name.
 ///
 /// # Safety
 ///
@@ -43,11 +43,11 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     hints: *const addrinfo,
     found: *mut *mut addrinfo,
 ) -> c_int {
-    // SAFETY: the program passes hints, or none.
+    // SAFETY: INTERCEPT contract: `hints` is null, or valid until this call returns.
     let asked = unsafe { hints.as_ref() };
     let (family, flags) = asked.map_or((libc::AF_UNSPEC, 0), |hints| (hints.ai_family, hints.ai_flags));
     let address = match flags & libc::AI_NUMERICHOST {
-        // SAFETY: the program passes a name, or none.
+        // SAFETY: INTERCEPT contract: `name` is null, or a C string until this call returns.
         0 => unsafe { address(name, family) },
         // It is no number.
         _ => None,
@@ -56,10 +56,12 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         return unsafe { next::getaddrinfo(name, service, hints, found) };
     };
-    // SAFETY: as the program passed it, but for the name.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `address` is a
+    // C string that lives until the call returns.
     let done = unsafe { next::getaddrinfo(address.as_ptr(), service, hints, found) };
     if done == 0 {
-        // SAFETY: libc has found something.
+        // SAFETY: libc has returned 0, so `*found` is a list of its own, which the program frees
+        // after this call.
         unsafe { name_as_asked(*found, name) };
     }
     done
@@ -72,7 +74,8 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
 ///
 /// `found` is libc's, and `name` a C string.
 unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
-    // SAFETY: the caller says so; libc frees such a name by itself.
+    // SAFETY: `found` is a list of libc's, as the caller guarantees. libc frees such a name with
+    // the list.
     unsafe {
         if (*found).ai_canonname.is_null() {
             return;
@@ -88,8 +91,8 @@ unsafe fn name_as_asked(found: *mut addrinfo, name: *const c_char) {
 /// Bytes of a name that [`gethostbyname`] gives, with the zero at its end, at most: a node's is shorter.
 const NAME: usize = 256;
 
-/// An answer in memory of libc's own, which the next one takes, has the node's name, and not its
-/// number.
+/// Writes the node's name instead of its number into an answer in memory of libc's own, which the
+/// next answer takes.
 ///
 /// # Safety
 ///
@@ -186,7 +189,8 @@ pub(crate) unsafe extern "C" fn gethostbyname2_r(
     let rest = len.saturating_sub(name.len());
     // SAFETY: as the program passed it, but for the name and with less room.
     let done = unsafe { next::gethostbyname2_r(address.as_ptr(), family, entry, buffer, rest, found, error) };
-    // SAFETY: libc has written there.
+    // SAFETY: libc has returned 0, so it has written to `found`. INTERCEPT contract: it is valid
+    // until this call returns.
     if done == 0 && !unsafe { *found }.is_null() {
         // SAFETY: of the room, libc was told of the first `rest` bytes only, which are fewer than all
         // since they were enough; the entry is the program's.

@@ -19,7 +19,7 @@ use crate::{next, node, relay, start};
 
 static ALLOWED: AtomicBool = AtomicBool::new(false);
 
-/// Hears whether the launcher allows them, before the program may clear its environment.
+/// Reads from the environment whether the launcher allows them, before the program may clear it.
 pub(crate) fn hear() {
     let said = std::env::var_os(IO_URING);
     ALLOWED.store(said.is_some_and(|said| said == ALLOW), Relaxed);
@@ -80,7 +80,8 @@ makers! {
     io_uring_setup(entries: c_uint, parameters: *mut c_void);
 }
 
-/// `io_uring_get_probe(3)`, which makes a ring to ask what the kernel can do. Null: nothing.
+/// `io_uring_get_probe(3)`, which makes a ring to ask for the kernel's operations. Null stands for
+/// none.
 ///
 /// # Safety
 ///
@@ -89,7 +90,8 @@ makers! {
 pub(crate) unsafe extern "C" fn io_uring_get_probe() -> *mut c_void {
     match is_refused() {
         true => core::ptr::null_mut(),
-        // SAFETY: it takes nothing.
+        // SAFETY: `io_uring_get_probe` takes no argument, and returns null or memory that the
+        // caller frees.
         false => unsafe { next::io_uring_get_probe() },
     }
 }

@@ -14,11 +14,12 @@ use crate::memory::is_readable;
 use crate::socket::Stream;
 use crate::{diagnosis, next};
 
-/// A program that writes to an ended connection gets a signal, unless it said otherwise.
+/// Sends a signal to a program that writes to an ended connection, unless it said otherwise.
 #[inline]
 fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
     if sent == T::FAILED && errno() == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
-        // SAFETY: a signal to this thread.
+        // SAFETY: `raise` takes no pointer. It sends this thread a signal, as the kernel's call
+        // would.
         unsafe { libc::raise(libc::SIGPIPE) };
         crate::answer::set_errno(libc::EPIPE);
     }
@@ -32,10 +33,10 @@ fn pipe<T: PartialEq + crate::answer::Number>(sent: T, flags: c_int) -> T {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], 0)) {
         Some(sent) => pipe(sent, 0),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::write(fd, buffer, len) },
     }
 }
@@ -47,18 +48,18 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: siz
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, number: c_int) -> ssize_t {
-    // SAFETY: the program passes so many parts.
+    // SAFETY: INTERCEPT contract: `parts` points to `number` parts until this call returns.
     match on_stream(fd, |stream| {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         write_from(stream, &unsafe { gathered(parts, count(number)?) }?, Ok(0))
     }) {
         Some(sent) => pipe(sent, 0),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::writev(fd, parts, number) },
     }
 }
 
-/// Writing no parts does nothing, other than sending them.
+/// Sends parts. Writing no parts does nothing, other than sending them.
 fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: Outcome<c_int>) -> Outcome<ssize_t> {
     match parts.iter().all(|part| part.is_empty()) {
         true => Ok(0),
@@ -66,7 +67,7 @@ fn write_from(stream: &Stream, parts: &[IoSlice<'_>], flags: Outcome<c_int>) -> 
     }
 }
 
-/// `pwritev2(2)`: of a socket there is no place to write at, but the present one.
+/// `pwritev2(2)`: a socket has no place to write at but the present one.
 ///
 /// # Safety
 ///
@@ -81,7 +82,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
 ) -> ssize_t {
     let sent = on_stream(fd, |stream| {
         check_place(offset)?;
-        // SAFETY: the program passes so many parts.
+        // SAFETY: INTERCEPT contract: `parts` points to `number` parts until this call returns.
         write_from(
             stream,
             &unsafe { gathered(parts, count(number)?) }?,
@@ -90,7 +91,7 @@ pub(crate) unsafe extern "C" fn pwritev2(
     });
     match sent {
         Some(sent) => pipe(sent, 0),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::pwritev2(fd, parts, number, offset, flags) },
     }
 }
@@ -108,7 +109,7 @@ pub(crate) unsafe extern "C" fn pwritev64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { pwritev2(fd, parts, number, offset, flags) }
 }
 
@@ -119,10 +120,10 @@ pub(crate) unsafe extern "C" fn pwritev64v2(
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     match on_stream(fd, |stream| stream.send(&[unsafe { bytes(buffer, len) }?], flags)) {
         Some(sent) => pipe(sent, flags),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::send(fd, buffer, len, flags) },
     }
 }
@@ -142,14 +143,14 @@ pub(crate) unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: the program's arguments.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     match unsafe { open(fd, flags, (to, to_len)) } {
-        // SAFETY: as for `send`.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Some(Ok(_)) => return unsafe { send(fd, buffer, len, flags & !libc::MSG_FASTOPEN) },
         Some(Err(errno)) => return answer(Err(errno)),
         None => {}
     }
-    // SAFETY: the program passes a buffer of that length.
+    // SAFETY: INTERCEPT contract: `buffer` has `len` bytes until this call returns.
     match on_stream(fd, |stream| {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let buffer = unsafe { bytes(buffer, len) }?;
@@ -158,7 +159,8 @@ pub(crate) unsafe extern "C" fn sendto(
     }) {
         Some(sent) => pipe(sent, flags),
         None => {
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             let sent = unsafe { next::sendto(fd, buffer, len, flags, to, to_len) };
             if sent > 0 {
                 let part = iovec {
@@ -182,21 +184,24 @@ pub(crate) unsafe extern "C" fn sendto(
 pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     if let Ok(message) = unsafe { super::passed(message) } {
-        // SAFETY: the message's address is as it says.
+        // SAFETY: INTERCEPT contract: `msg_name` is null, or has `msg_namelen` bytes until this
+        // call returns.
         match unsafe { open(fd, flags, (message.msg_name.cast(), message.msg_namelen)) } {
-            // SAFETY: as for this function.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
             Some(Ok(_)) => return unsafe { sendmsg(fd, message, flags & !libc::MSG_FASTOPEN) },
             Some(Err(errno)) => return answer(Err(errno)),
             None => {}
         }
-        // SAFETY: it is one of the program's messages.
+        // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+        // returns.
         unsafe { crate::rights::note(message) };
     }
     // SAFETY: INTERCEPT contract: the program passes a message, valid for this call.
     match on_stream(fd, |stream| unsafe { send_message(stream, message, flags) }) {
         Some(sent) => pipe(sent, flags),
         None => {
-            // SAFETY: what is not ours is as it was.
+            // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this
+            // call.
             let sent = unsafe { next::sendmsg(fd, message, flags) };
             if sent > 0 {
                 // SAFETY: the kernel has read this memory in the program's call, which has not returned yet.
@@ -231,18 +236,21 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     let number = number.min(libc::UIO_MAXIOV as c_uint);
     if flags & libc::MSG_FASTOPEN != 0
         && number > 0
-        // SAFETY: the program passes a message, or none.
+        // SAFETY: INTERCEPT contract: `messages` is null, or points to a message that is valid
+        // until this call returns.
         && let Ok(first) = unsafe { super::wanted(messages) }
     {
         let to = (
             first.msg_hdr.msg_name.cast_const().cast(),
             first.msg_hdr.msg_namelen,
         );
-        // SAFETY: the message's address is as it says.
+        // SAFETY: INTERCEPT contract: `msg_name` is null, or has `msg_namelen` bytes until this
+        // call returns.
         match unsafe { open(fd, flags, to) } {
             // Each further message is to open a connection as well, which there is by then.
             Some(Ok(_)) => {
-                // SAFETY: it is one of the program's messages.
+                // SAFETY: INTERCEPT contract: the message is the program's, and valid until this
+                // call returns.
                 let sent = unsafe { sendmsg(fd, &first.msg_hdr, flags & !libc::MSG_FASTOPEN) };
                 first.msg_len = sent.max(0) as c_uint;
                 return if sent < 0 { -1 } else { 1 };
@@ -252,23 +260,27 @@ pub(crate) unsafe extern "C" fn sendmmsg(
         }
     }
     for index in 0..number as usize {
-        // SAFETY: the program passes so many messages, or fewer that can be used.
+        // SAFETY: INTERCEPT contract: `messages` points to `number` messages, or fewer that can be
+        // used, until this call returns.
         let Ok(message) = (unsafe { super::wanted(messages.wrapping_add(index)) }) else {
             break;
         };
-        // SAFETY: it is one of the program's messages.
+        // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+        // returns.
         unsafe { crate::rights::note(&message.msg_hdr) };
     }
     let sent = on_stream(fd, |stream| {
         let mut done = 0;
         for index in 0..number as usize {
-            // SAFETY: as above.
+            // SAFETY: INTERCEPT contract: the program passes so many messages, or fewer that can be
+            // used, valid for this call.
             let message = match unsafe { super::wanted(messages.wrapping_add(index)) } {
                 Ok(message) => message,
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,
             };
-            // SAFETY: it is one of the program's messages.
+            // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call
+            // returns.
             match unsafe { send_message(stream, &message.msg_hdr, flags) } {
                 Ok(len) => message.msg_len = len as c_uint,
                 Err(errno) if done == 0 => return Err(errno),
@@ -280,7 +292,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     });
     match sent {
         Some(sent) => pipe(sent, flags),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::sendmmsg(fd, messages, number, flags) },
     }
 }
@@ -299,7 +311,7 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
         // What is too long is cut off.
         check_address(message.msg_name.cast(), message.msg_namelen.min(LONGEST_ADDRESS))?;
     }
-    // SAFETY: it is one of the program's messages.
+    // SAFETY: INTERCEPT contract: the message is the program's, and valid until this call returns.
     let buffers = unsafe { gathered(message.msg_iov, parts_of(message)?) }?;
     if message.msg_controllen > LONGEST_CONTROL {
         return Err(Errno(libc::ENOBUFS));
@@ -308,18 +320,20 @@ unsafe fn send_message(stream: &Stream, message: *const msghdr, flags: c_int) ->
         if !is_readable(message.msg_control.cast::<u8>(), message.msg_controllen) {
             return Err(Errno::FAULT);
         }
-        // SAFETY: it can be read.
+        // SAFETY: `msg_control` was just checked to have so many readable bytes. The program keeps
+        // them until its call returns.
         unsafe { check_control(message) }?;
     }
     stream.send(&buffers, flags)
 }
 
-/// As the kernel has it, unless it is told otherwise (`net.core.optmem_max`).
+/// Bytes of control messages that a call sends at most: the kernel's default
+/// (`net.core.optmem_max`).
 const LONGEST_CONTROL: size_t = 128 << 10;
 
 const LONGEST_ADDRESS: socklen_t = size_of::<libc::sockaddr_storage>() as socklen_t;
 
-/// Whether an address can be read. What it says is of no account.
+/// Checks whether an address can be read. Its contents do not matter.
 fn check_address(address: *const sockaddr, len: socklen_t) -> Outcome<()> {
     if address.is_null() {
         return Ok(());
@@ -333,8 +347,8 @@ fn check_address(address: *const sockaddr, len: socklen_t) -> Outcome<()> {
     }
 }
 
-/// Opens a connection of the node's for a call that does so before it sends. `None`: it does not, or the socket is
-/// not the node's.
+/// Opens a connection of the node's for a call that does so before it sends. Returns `None` if it
+/// does not, or the socket is not the node's.
 ///
 /// # Safety
 ///

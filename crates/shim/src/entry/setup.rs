@@ -55,18 +55,19 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     let Some(file) = table::get(fd).filter(|_| !is_inside()) else {
         if start::is_wanted() && !is_inside() {
-            // SAFETY: the program passes an address of that length.
+            // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
             unsafe { let_bind(fd, to, len) };
         }
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         return unsafe { next::bind(fd, to, len) };
     };
     let _inside = Inside::enter();
     if let Kind::Fresh(fresh) = &file.kind {
-        // SAFETY: the program passes an address of that length.
+        // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
         let at = unsafe { let_bind(fd, to, len) };
         // The kernel says first what else is wrong: another family, or that the socket is bound.
-        // SAFETY: what has an address in it has a family.
+        // SAFETY: `let_bind` has read an address at `to`, so it has a family. INTERCEPT contract:
+        // it is valid until this call returns.
         let suits =
             at.filter(|_| !fresh.is_bound() && c_int::from(unsafe { (*to).sa_family }) == fresh.domain);
         if suits.is_some_and(|at| fresh.is_port_taken(fd, at)) {
@@ -82,7 +83,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
     match file.stream() {
         // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         Some(stream) => answer(unsafe { bind_again(stream, to, len) }),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { next::bind(fd, to, len) },
     }
 }
@@ -91,7 +92,7 @@ pub(crate) unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: sockle
 ///
 /// # Safety
 ///
-/// As for `bind`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `bind(2)`.
 unsafe fn let_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let Ok(Passed::Inet(at)) = (unsafe { read_address(to, len) }) else {
@@ -124,15 +125,15 @@ pub(crate) unsafe extern "C" fn bindresvport(fd: c_int, at: *mut libc::sockaddr_
     bound
 }
 
-/// What the kernel says of a socket that has a port already: what is wrong with the address comes first.
+/// The kernel's error for a socket that has a port already: a wrong address comes first.
 ///
 /// # Safety
 ///
-/// As for `bind`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `bind(2)`.
 #[cold]
 unsafe fn bind_again(stream: &Stream, to: *const sockaddr, len: socklen_t) -> Outcome<c_int> {
     let like = stream.kernels_like()?;
-    // SAFETY: the program passes an address of that length.
+    // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
     if let Ok(Passed::Inet(at)) = unsafe { read_address(to, len) }
         && node::has(plain(at).ip())
     {
@@ -205,20 +206,20 @@ pub(crate) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     match unsafe { connect_on_node(fd, to, len, Pace::Waits) } {
         Some(outcome) => answer(outcome),
-        // SAFETY: what is not ours is as it was.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on unchanged for this call.
         None => unsafe { connect_in_kernel(fd, to, len) },
     }
 }
 
-/// Begins to connect the socket for a call that sends with MSG_FASTOPEN, whose first bytes leave with the SYN if the
-/// server's cookie is known. `None`: the kernel does it.
+/// Begins to connect the socket for a call that sends with MSG_FASTOPEN, whose first bytes leave
+/// with the SYN if the server's cookie is known. Returns `None` if the kernel does it.
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 pub(super) unsafe fn connect_to_send(
     fd: c_int,
     (to, len): (*const sockaddr, socklen_t),
@@ -226,7 +227,7 @@ pub(super) unsafe fn connect_to_send(
 ) -> Option<Outcome<c_int>> {
     let is_carried = |file: &File| matches!(file.kind, Kind::Fresh(_) | Kind::Stream(_));
     let file = table::get(fd).filter(|file| is_carried(file) && !is_inside())?;
-    // SAFETY: the program passes an address of that length.
+    // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
     if let Ok(Passed::Unspecified) = unsafe { read_address(to, len) } {
         return Some(Err(Errno(libc::EOPNOTSUPP)));
     }
@@ -241,7 +242,7 @@ pub(super) unsafe fn connect_to_send(
         _ if flags & libc::MSG_DONTWAIT != 0 => Pace::AtOnce,
         _ => Pace::Waits,
     };
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { connect_on_node(fd, to, len, pace) }
 }
 
@@ -265,14 +266,14 @@ fn has_limit(fd: c_int) -> bool {
     limit.is_some()
 }
 
-/// What the kernel does, which goes on with an attempt as long as the program has not been told
-/// what became of it.
+/// Leaves the connecting to the kernel, which goes on with an attempt as long as the program has
+/// not been told what became of it.
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     let done = unsafe { next::connect(fd, to, len) };
     if let Some(file) = table::get(fd).filter(|_| !is_inside())
         && let Kind::Fresh(fresh) = &file.kind
@@ -283,12 +284,11 @@ unsafe fn connect_in_kernel(fd: c_int, to: *const sockaddr, len: socklen_t) -> c
     done
 }
 
-/// Connects the socket on the node.
-/// `None`: the connection is the kernel's.
+/// Connects the socket on the node. Returns `None` if the connection is the kernel's.
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn connect_on_node(
     fd: c_int,
     to: *const sockaddr,
@@ -297,7 +297,7 @@ unsafe fn connect_on_node(
 ) -> Option<Outcome<c_int>> {
     signals::begin();
     loop {
-        // SAFETY: as there.
+        // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
         let outcome = unsafe { connect_once(fd, (to, len), pace) };
         if matches!(outcome, Some(Err(_))) {
             give_up(fd);
@@ -314,7 +314,7 @@ unsafe fn connect_on_node(
     }
 }
 
-/// What has failed to connect, of which the program knows, is a socket like a new one.
+/// Makes a stream that has failed to connect, as the program knows, a socket like a new one.
 #[cold]
 fn give_up(fd: c_int) {
     let _inside = Inside::enter();
@@ -328,7 +328,7 @@ fn give_up(fd: c_int) {
 
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn connect_once(
     fd: c_int,
     (to, len): (*const sockaddr, socklen_t),
@@ -336,7 +336,7 @@ unsafe fn connect_once(
 ) -> Option<Outcome<c_int>> {
     let file = table::get(fd).filter(|_| !is_inside())?;
     let _inside = Inside::enter();
-    // SAFETY: the program passes an address of that length.
+    // SAFETY: INTERCEPT contract: `to` has `len` bytes until this call returns.
     let to = match unsafe { read_address(to, len) } {
         Ok(Passed::Inet(to)) => match &file.kind {
             Kind::Fresh(fresh) if check_family(fresh.domain, to, len).is_err() => return None,
@@ -375,11 +375,11 @@ fn has_family(len: socklen_t) -> bool {
     (size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>()).contains(&(len as usize))
 }
 
-/// `connect` to no address dissolves what there is.
+/// Dissolves the connection of a socket, as `connect` to no address does.
 ///
 /// # Safety
 ///
-/// As for `connect`.
+/// The INTERCEPT contract of [`entry`](crate::entry), for the address of `connect(2)`.
 unsafe fn disconnect(
     file: &File,
     fd: c_int,
@@ -454,7 +454,7 @@ fn connect_fresh(
     }
 }
 
-/// Connects once more what has begun in a life of the node's that is over.
+/// Connects a stream anew whose attempt has begun in a life of the node's that is over.
 #[cold]
 fn connect_lost(fd: c_int, to: SocketAddr, pace: Pace) -> Option<Outcome<c_int>> {
     let file = table::get(fd)?;

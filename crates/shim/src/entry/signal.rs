@@ -14,11 +14,11 @@ use crate::{dispatch, next, signals};
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
     unsafe { signals::install(signal, new, old) }
 }
 
-/// `signal(2)`, with what libc makes of it: calls go on.
+/// `signal(2)`, in libc's variant: calls go on.
 ///
 /// # Safety
 ///
@@ -67,7 +67,8 @@ pub(crate) unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler
 pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
     let kept = dispatch::still_open(how, new);
     let new = kept.as_ref().map_or(new, |kept| &raw const *kept);
-    // SAFETY: as the program passed it, but for one signal.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `new` may be a
+    // local copy without one signal.
     unsafe { next::sigprocmask(how, new, old) }
 }
 
@@ -84,7 +85,8 @@ pub(crate) unsafe extern "C" fn pthread_sigmask(
 ) -> c_int {
     let kept = dispatch::still_open(how, new);
     let new = kept.as_ref().map_or(new, |kept| &raw const *kept);
-    // SAFETY: as the program passed it, but for one signal.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `new` may be a
+    // local copy without one signal.
     unsafe { next::pthread_sigmask(how, new, old) }
 }
 
@@ -131,7 +133,7 @@ pub(crate) unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
     let mut own = MaybeUninit::uninit();
-    // SAFETY: a set that is filled in before it is used.
+    // SAFETY: `own` is a local set, which libc fills in before it is used.
     unsafe {
         if libc::sigemptyset(own.as_mut_ptr()) < 0 || libc::sigaddset(own.as_mut_ptr(), signal) < 0 {
             return -1;

@@ -9,8 +9,8 @@ use libc::{FILE, pid_t};
 use super::exec::{Strings, hand_over_all, prepare, wants};
 use crate::next;
 
-/// The descriptors that each set of file actions copies, by where the set is: what is in it, only
-/// libc knows.
+/// The descriptors that each set of file actions copies, by the address of the set. Only libc knows
+/// the contents of a set.
 static COPIED: Mutex<Option<HashMap<usize, Vec<c_int>>>> = Mutex::new(None);
 
 fn copied() -> MutexGuard<'static, Option<HashMap<usize, Vec<c_int>>>> {
@@ -25,7 +25,7 @@ fn forget(actions: *const c_void) {
     }
 }
 
-/// What a program gets by file actions, although it would not survive `exec`.
+/// The descriptors that a program gets by file actions, although they would not survive `exec`.
 fn given_by(actions: *const c_void) -> Vec<c_int> {
     let copied = copied();
     let given = copied.as_ref().and_then(|copied| copied.get(&actions.addr()));
@@ -100,10 +100,11 @@ pub(crate) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_cha
     unsafe { next::popen(command, mode) }
 }
 
-/// The shell gets this process's environment, and what survives `exec`.
+/// Prepares for a shell, which gets this process's environment and the descriptors that survive
+/// `exec`.
 fn prepare_shell() {
     if wants() {
-        // SAFETY: a C string.
+        // SAFETY: the path is a C string literal, which lives as long as the library.
         unsafe { hand_over_all(c"/bin/sh".as_ptr()) };
     }
 }
@@ -129,9 +130,11 @@ macro_rules! spawn {
                     // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
                     return unsafe { next::$name(child, path, actions, attributes, arguments, environment) };
                 }
-                // SAFETY: the program passes a path or a name, and an environment.
+                // SAFETY: INTERCEPT contract: the path or name, and the environment, are valid
+                // until this call returns.
                 let environment = unsafe { prepare(path, &given_by(actions), environment) };
-                // SAFETY: as the program passed it, and more of the same.
+                // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call.
+                // `environment` is a list of C strings that lives until the call returns.
                 unsafe { next::$name(child, path, actions, attributes, arguments, environment.as_ptr()) }
             }
         )+

@@ -1,4 +1,4 @@
-//! Streams of stdio on connections: libc's own functions do not come by ours.
+//! Streams of stdio on connections: libc's own functions would go past the library.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -10,25 +10,26 @@ use crate::file::Kind;
 use crate::inside::{Inside, is_inside};
 use crate::{next, table};
 
-/// Where in glibc's structure the descriptor's number is, on 64-bit machines.
+/// The place of the descriptor's number in glibc's structure, on 64-bit machines.
 const NUMBER_AT: usize = 112;
 
-/// Where the pointer is to what has not been written yet.
+/// The place of the pointer to bytes that have not been written yet.
 const PENDING_AT: usize = 32;
 
-/// Where the pointer is to what is there for wide characters.
+/// The place of the pointer to the state for wide characters.
 const WIDE_AT: usize = 160;
 
-/// The flag in its first word of a stream that keeps nothing.
+/// The flag in the first word of a stream that keeps nothing.
 const UNBUFFERED: c_int = 2;
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: libc passes its buffer.
+    // SAFETY: libc passes `buffer` with room for `len` bytes, and reads it only after this call.
     unsafe { super::receive::read(cookie as usize as c_int, buffer.cast(), len) }
 }
 
 unsafe extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, len: size_t) -> ssize_t {
-    // SAFETY: libc passes its buffer. What failed is no bytes here.
+    // SAFETY: libc passes `buffer` with `len` bytes until this call returns. A failed write counts
+    // as no bytes here.
     unsafe { super::send::write(cookie as usize as c_int, buffer.cast(), len) }.max(0)
 }
 
@@ -77,20 +78,21 @@ pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
     stream
 }
 
-/// The program's standard streams of which the numbers are connections by now.
+/// Takes over the program's standard streams of which the numbers are connections by now.
 pub(crate) fn take_all_standard() {
     if !is_inside() {
         (0..3).for_each(take_standard);
     }
 }
 
-/// The program's standard stream of a number, if that is a connection's.
+/// Takes over the program's standard stream of a number, if that is a connection's.
 pub(crate) fn take_standard(number: c_int) {
     // libc's variables are its parent's, whose numbers they are about.
     if is_borrower() {
         return;
     }
-    // SAFETY: libc's variables, which programs may change as well.
+    // SAFETY: `stdin`, `stdout` and `stderr` are libc's variables, which a program may change at
+    // any time by itself.
     unsafe {
         match number {
             0 => replace(&raw mut stdin, number, c"r"),
@@ -110,7 +112,7 @@ unsafe extern "C" {
     fn __flbf(stream: *mut FILE) -> c_int;
 }
 
-/// Those that stand in the place of the first three.
+/// The streams in the place of the first three.
 static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
 /// # Safety
@@ -124,7 +126,7 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
     if !is_connection || former.is_null() || own.load(Relaxed) == former {
         return;
     }
-    // SAFETY: the mode is a C string.
+    // SAFETY: the mode is a C string, borrowed for this call. libc copies what it needs.
     let stream = unsafe { fdopen(number, mode.as_ptr()) };
     if !stream.is_null() {
         // SAFETY: both are streams of libc's, and no other code uses them yet, or any more.
@@ -141,9 +143,10 @@ unsafe fn replace(variable: *mut *mut FILE, number: c_int, mode: &CStr) {
 ///
 /// Both are streams of libc's, which no other code uses.
 unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
-    // SAFETY: the structure begins with its flags.
+    // SAFETY: `former` is a structure of libc's that begins with its flags, and that no other code
+    // uses during this call.
     let flags = unsafe { former.cast::<c_int>().read() };
-    // SAFETY: the stream is libc's.
+    // SAFETY: `former` is an open stream of libc's that no other code uses during this call.
     let mode = match unsafe { __flbf(former) } {
         0 if flags & UNBUFFERED != 0 => libc::_IONBF,
         0 => libc::_IOFBF,
@@ -168,7 +171,8 @@ unsafe fn succeed(stream: *mut FILE, former: *mut FILE) {
 /// The INTERCEPT contract of [`entry`](crate::entry).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
-    // SAFETY: the program passes one of its streams.
+    // SAFETY: INTERCEPT contract: `stream` is an open stream of the program's until it is closed
+    // below.
     let number = unsafe { libc::fileno(stream) };
     let is_stream = table::get(number).is_some_and(|file| file.stream().is_some());
     if is_stream || !table::has(number) || is_inside() {
@@ -215,7 +219,7 @@ pub(crate) unsafe extern "C" fn freopen64(
 ///
 /// # Safety
 ///
-/// It is one of the program's streams.
+/// The stream is one of the program's.
 unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mut FILE {
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     let number = unsafe { libc::fileno(stream) };
@@ -226,7 +230,8 @@ unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mu
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.
     unsafe { libc::fflush(stream) };
     let _inside = Inside::enter();
-    // SAFETY: the caller says so, and the number is still a socket.
+    // SAFETY: `stream` is an open stream of libc's, as the caller guarantees, and its number is
+    // still a socket.
     unsafe { make_plain(stream, number) };
     let _file = super::descriptors::forget(number);
     for own in &STANDARD {
@@ -240,15 +245,16 @@ unsafe fn reopened(stream: *mut FILE, reopen: impl FnOnce() -> *mut FILE) -> *mu
 ///
 /// # Safety
 ///
-/// It is a stream of libc's, of an open number.
+/// `stream` is a stream of libc's, of an open number.
 unsafe fn make_plain(stream: *mut FILE, number: c_int) {
     const NONE: usize = usize::MAX;
     let wide = |stream: *mut FILE| stream.cast::<u8>().wrapping_add(WIDE_AT).cast::<*mut c_void>();
-    // SAFETY: the structure is libc's and has a pointer there.
+    // SAFETY: `stream` is a structure of libc's with a pointer at that place. No other code uses it
+    // during this call.
     if unsafe { wide(stream).read() }.addr() != NONE {
         return;
     }
-    // SAFETY: the mode is a C string.
+    // SAFETY: the mode is a C string, borrowed for this call. libc copies what it needs.
     let other = unsafe { next::fdopen(number, c"r".as_ptr()) };
     let instead = match other.is_null() {
         true => core::ptr::null_mut(),
@@ -258,6 +264,7 @@ unsafe fn make_plain(stream: *mut FILE, number: c_int) {
             wide(other).read()
         },
     };
-    // SAFETY: as above.
+    // SAFETY: `stream` is a structure of libc's with a pointer at that place. No other code uses it
+    // during this call.
     unsafe { wide(stream).write(instead) };
 }

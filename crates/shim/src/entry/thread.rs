@@ -8,7 +8,7 @@ use crate::inside::is_inside;
 use crate::next::{self, Begin};
 use crate::{cancel, dispatch};
 
-/// What a thread of the program's begins with.
+/// The start routine and argument of a thread of the program's.
 struct Beginning {
     begin: Begin,
     argument: *mut c_void,
@@ -34,20 +34,22 @@ pub(crate) unsafe extern "C" fn pthread_create(
         return unsafe { next::pthread_create(thread, attributes, begin, argument) };
     }
     let beginning = Box::into_raw(Box::new(Beginning { begin, argument }));
-    // SAFETY: as the program passed it, but for what the thread does before.
+    // SAFETY: INTERCEPT contract: the program's arguments, passed on for this call. `beginning` is
+    // for the new thread alone, which frees it.
     let failed = unsafe { next::pthread_create(thread, attributes, join_and_begin, beginning.cast()) };
     if failed != 0 {
-        // SAFETY: there is no thread that would take it.
+        // SAFETY: `beginning` comes from `Box::into_raw`, and no thread was made that would free
+        // it.
         drop(unsafe { Box::from_raw(beginning) });
     }
     failed
 }
 
-/// The thread's own calls are dispatched, too.
+/// Begins a thread whose own calls are dispatched, too.
 ///
 /// # Safety
 ///
-/// It is passed a beginning, which is its own.
+/// `beginning` is a beginning that belongs to the thread.
 unsafe extern "C-unwind" fn join_and_begin(beginning: *mut c_void) -> *mut c_void {
     dispatch::join();
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

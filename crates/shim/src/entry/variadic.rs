@@ -7,25 +7,26 @@ use core::ffi::c_char;
 #[cfg(target_arch = "x86_64")]
 #[repr(C)]
 pub(super) struct Arguments {
-    /// How much of `saved` has been taken of integers and pointers, and of numbers with a point.
+    /// How much of `saved` has been taken of integers and pointers, and of floating-point numbers.
     taken: u32,
     _taken_floats: u32,
-    /// Those that the caller has put on the stack.
+    /// The arguments that the caller has put on the stack.
     stacked: *const *const c_char,
     saved: *const u8,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Arguments {
-    /// The next one, which is a pointer.
+    /// The next argument, which is a pointer.
     ///
     /// # Safety
     ///
-    /// There is one more, and it is a pointer.
+    /// The list has one more argument, and it is a pointer.
     pub(super) unsafe fn next(&mut self) -> *const c_char {
         const REGISTERS: u32 = 6 * 8;
         if self.taken < REGISTERS {
-            // SAFETY: six are saved.
+            // SAFETY: `saved` has six registers as long as the variadic call lasts, and fewer than
+            // six were taken.
             let next = unsafe { self.saved.add(self.taken as usize).cast::<*const c_char>().read() };
             self.taken += 8;
             return next;
@@ -43,25 +44,26 @@ impl Arguments {
 #[cfg(target_arch = "aarch64")]
 #[repr(C)]
 pub(super) struct Arguments {
-    /// Those that the caller has put on the stack.
+    /// The arguments that the caller has put on the stack.
     stacked: *const *const c_char,
     saved_end: *const u8,
     _saved_floats_end: *const u8,
-    /// Where the next one is from the end of those that are saved, below zero.
+    /// The place of the next argument from the end of those that are saved, below zero.
     left: i32,
     _left_floats: i32,
 }
 
 #[cfg(target_arch = "aarch64")]
 impl Arguments {
-    /// The next one, which is a pointer.
+    /// The next argument, which is a pointer.
     ///
     /// # Safety
     ///
-    /// There is one more, and it is a pointer.
+    /// The list has one more argument, and it is a pointer.
     pub(super) unsafe fn next(&mut self) -> *const c_char {
         if self.left < 0 {
-            // SAFETY: so many are saved before the end.
+            // SAFETY: `left` is the place of the next saved argument before `saved_end`, which
+            // lasts as long as the variadic call.
             let next = unsafe {
                 self.saved_end
                     .offset(self.left as isize)

@@ -7,9 +7,10 @@ use libc::pid_t;
 use crate::next::{self, Start};
 use crate::{borrower, process, start};
 
-/// For the child of a child of a child: `vfork(2)` with a memory of its own, as the standard allows.
+/// Makes the child of a child of a child: `vfork(2)` with a memory of its own, as the standard
+/// allows.
 unsafe extern "C" fn fork() -> pid_t {
-    // SAFETY: it takes nothing.
+    // SAFETY: `fork` takes no pointer. The child gets a memory of its own.
     unsafe { libc::fork() }
 }
 
@@ -140,17 +141,17 @@ vfork! {
     __vfork,
 }
 
-/// What a child of `clone(2)` with a memory of its own begins with.
+/// The start function and argument of a child of `clone(2)` with a memory of its own.
 struct Beginning {
     begin: Start,
     argument: *mut c_void,
 }
 
-/// The child is another process by now.
+/// Begins the child, which is another process by now.
 ///
 /// # Safety
 ///
-/// It is passed a beginning, of which the child has a copy.
+/// `beginning` is a beginning, of which the child has a copy.
 unsafe extern "C" fn begin_forked(beginning: *mut c_void) -> c_int {
     process::forked();
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

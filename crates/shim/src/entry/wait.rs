@@ -1,7 +1,9 @@
-//! `wait`, `waitpid` and their variants: what a process had that has ended is closed by then.
+//! `wait`, `waitpid` and their variants: when they return, the connections of the process that has
+//! ended are closed.
 //!
-//! The kernel closes a process's descriptors before others hear of its end. What is closed then
-//! of the node's, the engine finds out, and does so before these calls return.
+//! The kernel closes a process's descriptors before other processes can learn of its end. The
+//! engine then finds out which of the node's descriptors are closed, and closes what they stood for
+//! before these calls return.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -12,8 +14,8 @@ use crate::answer::{errno, set_errno};
 use crate::inside::{Inside, is_inside};
 use crate::{next, node, start};
 
-/// A child has ended, and perhaps what it had. Signals' handlers wait for children, too, so this takes
-/// neither memory nor locks.
+/// Waits for closing after a child has ended, and perhaps what it had. Signals' handlers wait for
+/// children, too, so this takes neither memory nor locks.
 #[cold]
 fn ended() {
     if is_inside() || !start::is_wanted() {
@@ -25,11 +27,12 @@ fn ended() {
     set_errno(before);
 }
 
-/// Waits, where the program may want to know nothing of how the child has ended.
+/// Waits for a child. The program may pass null if it does not need to know how the child has
+/// ended.
 ///
 /// # Safety
 ///
-/// `status` is null, or there is room for one.
+/// `status` is null, or has room for a status.
 unsafe fn waited(status: *mut c_int, wait: impl FnOnce(*mut c_int) -> pid_t) -> pid_t {
     let mut own = 0;
     let status = match status.is_null() {
@@ -37,7 +40,8 @@ unsafe fn waited(status: *mut c_int, wait: impl FnOnce(*mut c_int) -> pid_t) -> 
         false => status,
     };
     let child = wait(status);
-    // SAFETY: it was written.
+    // SAFETY: `status` is the local `own` or the caller's. The wait, which has found a child, has
+    // written to it.
     if child > 0 && is_over(unsafe { status.read() }) {
         ended();
     }
@@ -117,7 +121,7 @@ pub(crate) unsafe extern "C" fn waitid(
 ///
 /// # Safety
 ///
-/// `info` is null, or there is room for one.
+/// `info` is null, or has room for one.
 pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
     info: *mut siginfo_t,
     wait: impl FnOnce(*mut siginfo_t) -> T,
@@ -128,7 +132,8 @@ pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
         false => info,
     };
     let done = wait(info);
-    // SAFETY: it was written.
+    // SAFETY: `info` is the local `own` or the caller's, valid for this call. The wait, which has
+    // returned 0, has written to it.
     if done == T::from(0) && unsafe { tells_of_end(&*info) } {
         ended();
     }
@@ -137,7 +142,7 @@ pub(super) unsafe fn waited_for<T: PartialEq + From<i8>>(
 
 /// # Safety
 ///
-/// It is what `waitid(2)` tells.
+/// `waitid(2)` has written `info`.
 unsafe fn tells_of_end(info: &siginfo_t) -> bool {
     let over = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
     // SAFETY: the caller fulfils this function's `# Safety` section for the whole call.

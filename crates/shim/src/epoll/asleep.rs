@@ -17,7 +17,7 @@ use crate::file::File;
 use crate::inside::Inside;
 use crate::{next, node, process, table};
 
-/// Not what a program would say of a descriptor of its own.
+/// A value that a program would not give a descriptor of its own.
 const ROUSE: u64 = 0x6b0e_71c4_93d5_2fa9;
 
 /// How many threads of a process wait in an instance of the kernel's. What a forked child has
@@ -75,16 +75,17 @@ impl Drop for Waits {
 }
 
 thread_local! {
-    /// Who leaves the kernel by a jump, or because it is cancelled, does not say so: it is found
-    /// out when the thread waits again, or ends.
+    /// A thread that leaves the kernel by a jump, or because it is cancelled, does not take its
+    /// entry back. The entry goes when the thread waits again, or ends.
     static WAITS: RefCell<Option<Waits>> = const { RefCell::new(None) };
 }
 
-/// This thread is about to wait in the kernel. False: its instance has something on the node.
+/// Notes that this thread is about to wait in the kernel. Returns `false` if its instance has
+/// something on the node.
 pub(crate) fn falls(file: Arc<File>) -> bool {
     let waits = Waits::new(Arc::clone(&file));
     let _ = WAITS.try_with(|own| own.replace(Some(waits)));
-    // Who puts something on the node looks for threads here afterwards.
+    // A thread that puts a socket on the node looks for waiting threads after it has done so.
     fence(SeqCst);
     let stays = file.epoll().is_none_or(|epoll| !epoll.has_sockets());
     if !stays {
@@ -93,12 +94,12 @@ pub(crate) fn falls(file: Arc<File>) -> bool {
     stays
 }
 
-/// It is back.
+/// Notes that this thread does not wait in the kernel any more.
 pub(crate) fn wakes() {
     let _ = WAITS.try_with(|own| own.replace(None));
 }
 
-/// What is ready for ever.
+/// A descriptor that is ready for ever.
 fn ready() -> Option<c_int> {
     static READY: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let made = READY.get_or_init(|| {
@@ -116,13 +117,13 @@ fn control(instance: c_int, operation: c_int) {
             events: libc::EPOLLIN as u32,
             u64: ROUSE,
         };
-        // SAFETY: the event is there.
+        // SAFETY: `event` is a local, which the kernel reads during this call alone.
         unsafe { next::epoll_ctl(instance, operation, ready, &mut event) };
     }
 }
 
-/// Takes what only rouses out of what the kernel has told of an instance. How many events are
-/// left, and whether it was among them.
+/// Removes the event that only wakes threads from those that the kernel has returned of an
+/// instance. Returns how many events are left, and whether that one was among them.
 pub(crate) fn sift(epoll: &Epoll, instance: c_int, events: &mut [epoll_event]) -> (usize, bool) {
     let Some(at) = events.iter().position(|event| { event.u64 } == ROUSE) else {
         return (events.len(), false);
@@ -135,7 +136,7 @@ pub(crate) fn sift(epoll: &Epoll, instance: c_int, events: &mut [epoll_event]) -
 }
 
 impl Epoll {
-    /// There is something on the node now: threads that wait in the kernel are to look.
+    /// Wakes threads that wait in the kernel, since there is something on the node now.
     pub(super) fn rouse_from_kernel(&self) {
         fence(SeqCst);
         if self.asleep.count() == 0 {

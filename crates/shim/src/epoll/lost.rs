@@ -9,9 +9,9 @@ use libc::epoll_event;
 use super::{Epoll, Watched};
 use crate::file::{File, Kind};
 
-/// What is told of one, if it was asked for.
+/// The events that are told of a lost connection, if they were asked for.
 const ASKED: i32 = libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLRDHUP;
-/// Who asks for these is told once.
+/// The flags by which a program asks to be told of a lost connection once.
 const ONCE: i32 = libc::EPOLLET | libc::EPOLLONESHOT;
 
 /// Whether a life is over in which a connection or listener was the node's.
@@ -36,7 +36,7 @@ impl Watched {
 }
 
 impl Epoll {
-    /// Something may be lost.
+    /// Notes that a connection may be lost.
     pub(super) fn note_lost(&self) {
         self.lost.store(true, Relaxed);
     }
@@ -48,7 +48,7 @@ impl Epoll {
         (self.lost.load(Relaxed) && own()) || self.list().iter().any(inner)
     }
 
-    /// Tells of what is lost. How many events that were, and the room that is left.
+    /// Reports lost connections. Returns the number of events, and the room that is left.
     pub(super) fn tell_lost<'a>(&self, events: &'a mut [epoll_event]) -> (usize, &'a mut [epoll_event]) {
         if !self.lost.load(Relaxed) {
             return (0, events);

@@ -35,7 +35,7 @@ use crate::{next, node, relay, table};
 /// An epoll instance.
 #[derive(Default)]
 pub(crate) struct Epoll {
-    /// By descriptor.
+    /// The watched files, by descriptor.
     watched: Mutex<HashMap<c_int, Watched>>,
     names: Arc<Names>,
     sockets: ArcSwapOption<Sockets>,
@@ -43,42 +43,42 @@ pub(crate) struct Epoll {
     /// Whether the kernel's instance has ever watched anything.
     has_kernels: AtomicBool,
     looked: Mutex<Option<Instant>>,
-    /// The node's events took all the room there was, the last time.
+    /// Whether the node's events took all the room there was, the last time.
     was_full: AtomicBool,
-    /// Somebody has asked for EPOLLRDNORM or its like.
+    /// Whether the program has asked for EPOLLRDNORM or its like.
     synonyms: AtomicBool,
-    /// Something may be watched that was the node's in a life that is over.
+    /// Whether something may be watched that was the node's in a life that is over.
     lost: AtomicBool,
-    /// Held by who makes `sockets`.
+    /// Held by the thread that makes `sockets`.
     making: Mutex<()>,
     /// Threads that wait for it, and the kernel's instance for them, once the program has closed
     /// its number: that may be anything's by now.
     waiters: AtomicU32,
     kept: OnceLock<OwnedFd>,
-    /// The program has made it, and may have changed it, past the library.
+    /// Whether the program has made the instance, and may have changed it, past the library.
     is_adopted: AtomicBool,
 }
 
-/// What is watched that is not the kernel's alone.
+/// A watched file that is not the kernel's alone.
 struct Watched {
     file: Weak<File>,
     asked: Asked,
     _name: Name,
-    /// It was told that the connection is lost, to who wants to hear that once.
+    /// Whether the program asked to be told once that the connection is lost, and has been told.
     is_told: bool,
 }
 
-/// What a program wants to be told of a file, and by what the node knows that.
+/// The events of a file that a program wants to be told, and the node's name for it.
 #[derive(Clone, Copy)]
 struct Asked {
     events: u32,
-    /// What the program knows it by.
+    /// The program's own number for the file.
     data: u64,
     token: Token,
 }
 
 impl Asked {
-    /// As the kernel is told.
+    /// The event as the kernel is told of it.
     fn event(self) -> epoll_event {
         epoll_event {
             events: self.events,
@@ -124,13 +124,14 @@ pub(crate) fn open() -> Arc<File> {
     file
 }
 
-/// Every instance of this process's that it has made past the library.
+/// Adopts every instance of this process's that it has made past the library.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn adopt_all() {
     crate::inherited::open_numbers().into_iter().for_each(adopt);
 }
 
-/// One of them, if that is what a number is.
+/// Adopts an epoll instance that this process has made past the library. Does nothing if the number
+/// is something else.
 pub(crate) fn adopt(number: c_int) {
     let is_instance = |number| {
         let what = std::fs::read_link(format!("/proc/self/fd/{number}"));
@@ -155,7 +156,7 @@ fn each(mut act: impl FnMut(&File, &Epoll)) {
     }
 }
 
-/// A file has another one in its place, at the same numbers.
+/// Moves what instances watch of a file to the file in its place, which has the same numbers.
 pub(crate) fn moved(from: &File, to: &Arc<File>) {
     if !from.is_watched() {
         return;
@@ -177,7 +178,7 @@ pub(crate) fn moved(from: &File, to: &Arc<File>) {
     });
 }
 
-/// A file has no number any more.
+/// Ends the watching of a file that has no number any more.
 pub(crate) fn closed(file: &File) {
     if !file.is_watched() {
         return;
@@ -189,7 +190,7 @@ pub(crate) fn closed(file: &File) {
     });
 }
 
-/// A number of an instance is about to be closed: who waits for it goes on.
+/// Keeps an instance for threads that wait on it while a number of it is about to be closed.
 pub(crate) fn keep(file: &File, number: c_int) {
     if let Some(epoll) = file.epoll().filter(|epoll| epoll.waiters.load(SeqCst) > 0)
         && let Some(copy) = node::copy(number)
@@ -212,7 +213,7 @@ impl Epoll {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is watched that is still there: its number, the file, and what the program said.
+    /// The watched files that are still there, each with its number and the program's wishes.
     fn list(&self) -> Vec<(c_int, Arc<File>, Asked)> {
         let watched = self.watched();
         let there = watched
@@ -221,7 +222,8 @@ impl Epoll {
         there.collect()
     }
 
-    /// Watches another file in the place of one. Under which numbers, and what for.
+    /// Watches another file in the place of one. Returns the numbers concerned, and the events
+    /// asked for.
     fn replace(&self, from: &File, to: &Arc<File>) -> Vec<(c_int, Asked)> {
         let mut watched = self.watched();
         let concerned = watched.iter_mut().filter(|(_, watched)| watched.is(from));
@@ -233,16 +235,17 @@ impl Epoll {
         replaced.collect()
     }
 
-    /// The kernel's instance watches what the node's poll has.
+    /// Has the kernel's instance watch a file that the node's poll watches.
     fn watch_by_kernel(&self, file: &File, number: c_int, mut event: epoll_event) {
         if let Some(own) = table::numbers_of(file).first() {
-            // SAFETY: an event.
+            // SAFETY: `event` is a local, which the kernel reads during this call alone.
             unsafe { next::epoll_ctl(*own, libc::EPOLL_CTL_ADD, number, &mut event) };
             self.note_kernels();
         }
     }
 
-    /// The kernel's instance watches something. Who waits has to wait for it, too.
+    /// Notes that the kernel's instance watches something. Threads that wait have to wait for it,
+    /// too.
     pub(crate) fn note_kernels(&self) {
         if !self.has_kernels.swap(true, SeqCst)
             && self.waiters.load(SeqCst) > 0
@@ -252,14 +255,14 @@ impl Epoll {
         }
     }
 
-    /// A connection has become one of the kernel's: so has what watches it.
+    /// Has the kernel's instance watch a connection that has become one of the kernel's.
     fn leave_to_kernel(&self, instance: &File, from: &File) {
         let Some(own) = table::numbers_of(instance).first().copied() else {
             return;
         };
         for (number, watched) in self.forget(from) {
             let mut event = watched.asked.event();
-            // SAFETY: the event is there.
+            // SAFETY: `event` is a local, which the kernel reads during this call alone.
             unsafe { next::epoll_ctl(own, libc::EPOLL_CTL_ADD, number, &mut event) };
             self.deregister(from, number);
         }
@@ -317,7 +320,7 @@ impl Epoll {
         }
     }
 
-    /// `epoll_ctl` with a file of the table's; the kernel has done what is its part.
+    /// `epoll_ctl` with a file of the table's; the kernel has done its part.
     pub(crate) fn control(
         &self,
         operation: c_int,
@@ -340,7 +343,7 @@ impl Epoll {
         }
         let sockets = self.sockets_for(file)?;
         let sockets = sockets.as_deref();
-        // Who deletes may pass anything.
+        // A program that deletes may pass any event.
         if operation != libc::EPOLL_CTL_DEL && event.is_some_and(|event| has_synonyms(event.events)) {
             self.synonyms.store(true, Relaxed);
         }
@@ -386,7 +389,7 @@ impl Epoll {
         }
     }
 
-    /// A name for what a program asks. The caller has the lock of the watched descriptor.
+    /// Makes a name for a program's request. The caller has the lock of the watched descriptor.
     fn name(&self, epoll_event { events, u64: data }: epoll_event) -> Outcome<(Asked, Name)> {
         let name = self.names.name(data).ok_or(Errno::NOMEM)?;
         let token = name.token();

@@ -1,4 +1,4 @@
-//! What a program knows its registrations by, in memory of its own.
+//! The program's own names of its registrations, in memory of its own.
 //!
 //! The node's memory holds a token of each registration, and other programs of the node can write
 //! nonsense there. A program takes what `epoll_wait` tells for its own, as a rule a pointer, and
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use toehold_socket::Token;
 
-/// Slots of the first chunk. Each chunk has twice as many as the one before.
+/// Slots of the first chunk. Each further chunk has twice as many as its predecessor.
 const FIRST: u32 = 64;
 
 /// Most chunks: registrations for all descriptors that a process can have.
@@ -47,7 +47,7 @@ impl Names {
         chunk.get((place - (1 << place.ilog2())) as usize)
     }
 
-    /// What the program knows a registration by that is still there.
+    /// The program's own number for a registration that is still there.
     #[inline]
     pub(super) fn data(&self, Token(token): Token) -> Option<u64> {
         let tag = (token as u64 >> 32) as u32;
@@ -60,7 +60,7 @@ impl Names {
         (slot.tag.load(Relaxed) == tag).then_some(data)
     }
 
-    /// Twice as many slots, if that is possible.
+    /// Doubles the slots, if that is possible.
     fn grow(&self) {
         let capacity = self.capacity.load(Relaxed);
         let number = (capacity / FIRST + 1).ilog2();
@@ -71,7 +71,8 @@ impl Names {
         }
     }
 
-    /// A name for what a program said. Calls come one at a time. `None`: there are too many.
+    /// A name for what a program said. Calls come one at a time. Returns `None` if there are too
+    /// many names.
     pub(super) fn name(self: &Arc<Self>, data: u64) -> Option<Name> {
         if self.used.load(Relaxed) * 2 >= self.capacity.load(Relaxed) {
             self.grow();
@@ -108,7 +109,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// What the node's memory gets.
+    /// The token that the node's memory gets.
     pub(super) fn token(&self) -> Token {
         self.token
     }

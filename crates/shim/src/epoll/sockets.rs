@@ -1,5 +1,5 @@
-//! What an instance has on the node: a poll, with its connections, its listeners, and the
-//! instances in it.
+//! An instance's part on the node: a poll, with its connections, its listeners, and the instances
+//! in it.
 
 use core::ffi::c_int;
 use std::io;
@@ -18,12 +18,12 @@ use crate::{node, process, wait};
 pub(crate) struct Sockets {
     process: u32,
     node: Arc<Node>,
-    /// Before the poll, whose end is its own.
+    /// The waker, which ends before the poll does.
     rousing: OnceLock<Waker>,
     pub(crate) poll: Poll,
 }
 
-/// Not a number of the program's, as good as certainly.
+/// A token that is almost certainly not a number of the program's.
 pub(super) const ROUSE: Token = Token(0x9d6c_6f0f_5a0c_e3b1);
 
 impl Sockets {
@@ -32,7 +32,7 @@ impl Sockets {
         self.process != process::number() || !node::is_latest(&self.node)
     }
 
-    /// Makes a thread that waits look what it waits for.
+    /// Makes a thread that waits look again at its sources.
     pub(super) fn rouse(&self) {
         let waker = Waker::new(self.poll.registry(), ROUSE);
         if let Ok(waker) = waker
@@ -52,7 +52,8 @@ impl Epoll {
         sockets.filter(|sockets| !sockets.is_stale())
     }
 
-    /// The same, made if need be. Nobody who holds a lock of an instance's makes one.
+    /// The poll of the node's, which is made if this process has none. A thread that holds a lock
+    /// of an instance's makes none.
     pub(super) fn sockets(&self) -> Outcome<Arc<Sockets>> {
         self.present().map_or_else(|| self.make_sockets(), Ok)
     }
@@ -84,19 +85,19 @@ impl Epoll {
         Ok(made)
     }
 
-    /// Instances that watch this one hear of what it has on the node from now on.
+    /// Tells the instances that watch this one of its events on the node from now on.
     fn tell_watchers(&self) {
         each(|_, outer| {
             let is_own = |file: &Arc<File>| file.epoll().is_some_and(|epoll| core::ptr::eq(epoll, self));
             let own = outer.list().into_iter().filter(|(_, file, _)| is_own(file));
             for (number, file, asked) in own.collect::<Vec<_>>() {
-                // Somebody may have done so in between.
+                // Another thread may have registered it in between.
                 let _ = outer.register(&file, number, asked);
             }
         });
     }
 
-    /// In a forked child, or another life of the node's: there is a poll again, if there was one.
+    /// Makes a poll again if there was one, in a forked child, or in another life of the node's.
     pub(super) fn take_over(&self) {
         let former = self.sockets.load();
         let is_stale = former.as_ref().is_some_and(|sockets| sockets.is_stale());
@@ -106,7 +107,7 @@ impl Epoll {
         }
     }
 
-    /// Watches on the node what the parent or the former life's poll did.
+    /// Watches on the node the sources that the parent's poll watched, or the former life's.
     fn watch_again(&self) {
         for (number, file, asked) in self.list() {
             if let Some(inner) = file.epoll() {
@@ -124,7 +125,7 @@ impl Epoll {
         self.register_with(self.sockets_for(file)?.as_deref(), (file, number), asked)
     }
 
-    /// What a file is watched by that has something on the node.
+    /// The poll of an instance with which a file is watched that has something on the node.
     pub(super) fn sockets_for(&self, file: &File) -> Outcome<Option<Arc<Sockets>>> {
         let is_concerned = file.is_nodes() || file.epoll().is_some_and(|inner| inner.present().is_some());
         match is_concerned.then(|| self.sockets()).transpose() {
@@ -168,7 +169,7 @@ impl Epoll {
         });
     }
 
-    /// Each number of a file's is watched by itself, as the kernel does.
+    /// Calls `act` for each number of a file's, which is watched by itself, as the kernel does.
     fn with(
         &self,
         sockets: Option<&Sockets>,

@@ -1,4 +1,4 @@
-//! Waiting for what an instance watches, the kernel's and the node's at once.
+//! Waiting for an instance's sources, the kernel's and the node's at once.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
@@ -19,13 +19,14 @@ use crate::answer::outcome;
 use crate::readiness::{USUAL, told};
 use crate::{next, node, table, wait};
 
-/// How many events of the node's are taken at once, at most.
+/// Events of the node's that are taken at once, at most.
 const MOST: usize = 512;
 
-/// Who always finds something on the node looks at the kernel's descriptors so often.
+/// Period of looks at the kernel's descriptors by a thread that always finds something on the node.
 const KERNELS_TURN: Duration = Duration::from_micros(50);
 
-/// The same while the kernel's instance is kept ready for threads that are still to leave it.
+/// Period of looks at the kernel's descriptors while the kernel's instance is kept ready for
+/// threads that are still to leave it.
 const LEAVING: Duration = Duration::from_millis(1);
 
 /// How often events of no registration are passed over, and the pause after each time, until the
@@ -33,7 +34,7 @@ const LEAVING: Duration = Duration::from_millis(1);
 const UNKNOWN_ROUNDS: u32 = 500;
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(1);
 
-/// One of those who wait.
+/// Counts a thread that waits, until this is dropped.
 struct Waiter<'a>(&'a AtomicU32);
 
 impl<'a> Waiter<'a> {
@@ -109,8 +110,8 @@ impl Epoll {
         Ok((lost + first + others) as c_int)
     }
 
-    /// The kernel's come first, in half of the room, after the node's have taken all of it: who
-    /// always has as much there would never hear of them.
+    /// Takes the kernel's events first, into half of the room, if the node's have taken all of it
+    /// before. Otherwise a program that always has as much on the node would never get them.
     fn take_kernels_first(&self, number: c_int, events: &mut [epoll_event]) -> Outcome<usize> {
         if !self.was_full.load(Relaxed) {
             return Ok(0);
@@ -120,7 +121,7 @@ impl Epoll {
         Ok(self.take_kernels(number, &[], &mut events[..room])?.0)
     }
 
-    /// `with_kernels`: the kernel's were not told of yet.
+    /// Waits for both. `with_kernels`: the kernel's were not told of yet.
     fn wait_for_both(
         &self,
         number: c_int,
@@ -133,7 +134,7 @@ impl Epoll {
         let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         let mut has_kernels = with_kernels && self.has_kernels.load(SeqCst);
         let mut taken = Events::with_capacity(events.len().min(MOST));
-        // The kernel's descriptors are looked at before anybody waits.
+        // The kernel's descriptors are looked at before any thread waits.
         let mut span = if has_kernels && self.is_kernels_turn() {
             Some(Duration::ZERO)
         } else {
@@ -207,7 +208,8 @@ impl Epoll {
         Ok(rounds + 1)
     }
 
-    /// By which names events are asked for, by what the program knows them by. `None`: by the usual ones.
+    /// The names by which events are asked for, by what the program knows them by. Returns `None`
+    /// if they are the usual ones.
     fn names_asked(&self, taken: &Events) -> Option<HashMap<u64, u32>> {
         if taken.is_empty() || !self.synonyms.load(Relaxed) {
             return None;
@@ -222,7 +224,7 @@ impl Epoll {
         Some(names)
     }
 
-    /// By what the kernel knows it, whose number was given.
+    /// The number by which the kernel knows the instance whose number was given.
     fn present_number(&self, number: c_int) -> c_int {
         self.kept.get().map_or(number, AsRawFd::as_raw_fd)
     }
@@ -237,8 +239,8 @@ impl Epoll {
         due
     }
 
-    /// What is ready of the kernel's, and was not told of already: how many, and whether
-    /// threads are roused that wait in the kernel.
+    /// Takes the kernel's events that the program was not told of yet. Returns how many, and
+    /// whether the event that wakes threads in the kernel was among them.
     fn take_kernels(
         &self,
         number: c_int,
@@ -250,7 +252,7 @@ impl Epoll {
         }
         let most = events.len().min(c_int::MAX as usize) as c_int;
         let number = self.present_number(number);
-        // SAFETY: there is room for so many.
+        // SAFETY: `events` has room for `most` events, and is borrowed mutably for this call.
         let taken = outcome(unsafe { next::epoll_wait(number, events.as_mut_ptr(), most, 0) })?;
         let (count, rouses) = sift(self, number, &mut events[..taken as usize]);
         Ok((self.untold(told, &mut events[..count]), rouses))

@@ -1,5 +1,5 @@
-//! Whether the bytes that a program sends or wants to receive can be accessed. The kernel says EFAULT where
-//! the library would end the program by a signal.
+//! Checks whether the bytes that a program sends or wants to receive can be accessed. The kernel
+//! says EFAULT where the library would end the program by a signal.
 //!
 //! A question to the kernel would cost each call a system call. So the library touches each page, by one
 //! instruction for reading and one for writing. If one of these two faults, the signal's handler ends the
@@ -102,20 +102,22 @@ pub(crate) fn writable(at: *mut u8, len: usize) -> usize {
     end.addr() - at.addr()
 }
 
-/// From now on the library handles the signals of a fault.
+/// Has the library handle the signals of a fault from now on.
 pub(crate) fn guard() {
     if HANDLED.load(Relaxed) {
         return;
     }
     for signal in FAULTS {
         let mut present = action(SIG_DFL);
-        // SAFETY: no action, and room for the present one.
+        // SAFETY: `present` is a local action, to which libc writes during this call alone. With
+        // null it installs none.
         if unsafe { next::sigaction(signal, core::ptr::null(), &mut present) } != 0 {
             return;
         }
         INSTALLED[signal as usize].store(&present);
         let own = beside(&present);
-        // SAFETY: an action, and no room for the former one.
+        // SAFETY: the action is a local, which libc reads during this call alone. With null it
+        // writes none.
         unsafe { next::sigaction(signal, &own, core::ptr::null_mut()) };
     }
     HANDLED.store(true, Relaxed);
@@ -146,14 +148,16 @@ fn beside(programs: &sigaction) -> sigaction {
 pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     let installed = &INSTALLED[signal as usize];
     let before = installed.action();
-    // SAFETY: the program passes an action, or none.
+    // SAFETY: INTERCEPT contract: `new` is null, or points to an action that is valid until this
+    // call returns.
     let own = unsafe { new.as_ref() }.map(|new| {
         installed.store(new);
         beside(new)
     });
     let own = own.as_ref().map_or(core::ptr::null(), |own| &raw const *own);
     let mut replaced = action(SIG_DFL);
-    // SAFETY: an action or none, and room for the former one.
+    // SAFETY: the action is null or borrowed, and `replaced` is a local. libc uses both during this
+    // call alone.
     let done = unsafe { next::sigaction(signal, own, &mut replaced) };
     if done == 0 && !old.is_null() {
         if replaced.sa_sigaction == fault as *const () as usize {
@@ -161,15 +165,16 @@ pub(crate) unsafe fn install(signal: c_int, new: *const sigaction, old: *mut sig
             // As the kernel says it of every action that libc has installed.
             replaced.sa_flags = before.sa_flags | replaced.sa_flags & SA_RESTORER;
         }
-        // SAFETY: the program passes room for an action.
+        // SAFETY: INTERCEPT contract: `old` has room for an action until this call returns.
         unsafe { old.write(replaced) };
     }
     done
 }
 
-/// The handler.
+/// Handles a fault.
 extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel says both.
+    // SAFETY: the kernel passes `info` and `context` of this signal on the handler's stack. They
+    // are valid until the handler returns, and no other code refers to them.
     let (told, registers) = unsafe {
         let context = context.cast::<ucontext_t>();
         (&*info, &mut (*context).uc_mcontext.gregs)
@@ -194,7 +199,8 @@ extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     match handler {
         SIG_IGN if is_sent => {}
         SIG_DFL | SIG_IGN => end(signal, is_sent),
-        // SAFETY: the program has installed a function of one of these types.
+        // SAFETY: the program has installed a function of the type that `flags` says, which it
+        // keeps while it is installed.
         _ => unsafe {
             if flags & SA_SIGINFO != 0 {
                 let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
@@ -211,7 +217,8 @@ extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 /// Has the kernel end the process, which is about to fault once more at the same place.
 fn end(signal: c_int, is_sent: bool) {
     let default = action(SIG_DFL);
-    // SAFETY: an action, and no room for the former one.
+    // SAFETY: the action is a local, which libc reads during this call alone. With null it writes
+    // none.
     unsafe { next::sigaction(signal, &default, core::ptr::null_mut()) };
     if is_sent {
         signals::raise_again(signal);
@@ -228,7 +235,7 @@ mod tests {
 
     fn map(rights: c_int) -> *mut u8 {
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory.
+        // SAFETY: the kernel chooses the address of a new mapping, so no memory in use changes.
         let mapped = unsafe { libc::mmap(null_mut(), 4 * PAGE, rights, how, -1, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         mapped.cast()
@@ -239,7 +246,8 @@ mod tests {
         guard();
         let (both, constant) = (map(libc::PROT_READ | libc::PROT_WRITE), map(libc::PROT_READ));
         let nothing = map(libc::PROT_NONE);
-        // SAFETY: it is this test's.
+        // SAFETY: `both` is this test's own writable mapping of four pages, which lasts until the
+        // process ends.
         unsafe { both.add(2 * PAGE).sub(1).write(7) };
         assert_eq!(readable(both, 4 * PAGE), 4 * PAGE);
         assert_eq!(writable(both, 4 * PAGE), 4 * PAGE);
@@ -253,7 +261,8 @@ mod tests {
         assert_eq!((readable(last, PAGE), writable(last, PAGE)), (1, 1));
         assert_eq!((readable(last, 1), writable(last, 1)), (1, 1));
         assert_eq!(readable(both.wrapping_add(PAGE), 3 * PAGE), PAGE);
-        // SAFETY: it can be read.
+        // SAFETY: `last` points to the second page of this test's own mapping, which is still
+        // readable here.
         assert_eq!(unsafe { last.read() }, 7);
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the bytes that a program sends or wants to receive can be accessed. This machine has no such
-//! check: a program that passes other bytes ends by a signal.
+//! No check whether the bytes that a program sends or wants to receive can be accessed. On this
+//! machine a program that passes other bytes ends by a signal.
 
 use core::ffi::c_int;
 
@@ -15,7 +15,7 @@ pub(crate) const fn writable(_: *mut u8, len: usize) -> usize {
     len
 }
 
-/// From now on the library handles the signals of a fault: not here.
+/// Does nothing: the library does not handle the signals of a fault here.
 pub(crate) const fn guard() {}
 
 /// Whether it does.

@@ -11,7 +11,7 @@ use toehold_socket::TcpListener;
 use super::{Relayed, plain};
 use crate::table;
 
-/// Of one listener.
+/// The peers of one listener that the engine forwards to the kernel's.
 #[derive(Clone, Copy)]
 pub(crate) struct ForwardedPeers {
     domain: c_int,

@@ -11,13 +11,13 @@ use super::Stream;
 use crate::usage::{Counter, count};
 
 impl Stream {
-    /// The SYN waits for what the program sends.
+    /// Notes that the SYN waits for the program's first bytes.
     pub(super) fn note_deferred(&self) -> c_int {
         self.deferred.store(true, Relaxed);
         0
     }
 
-    /// Whether the SYN waits for what the program sends.
+    /// Returns whether the SYN waits for the program's first bytes.
     pub(crate) fn is_deferred(&self) -> bool {
         self.inner.is_deferred()
     }
@@ -48,7 +48,7 @@ impl Stream {
         Ok(sent as isize)
     }
 
-    /// Takes what the network said of an attempt to connect that it ended.
+    /// Takes the network's report of an attempt to connect that it ended.
     pub(crate) fn take_report(&self) -> Outcome<NetworkReport> {
         let report = self.inner.take_report().map_err(Errno::from)?;
         report.ok_or(Errno::AGAIN)

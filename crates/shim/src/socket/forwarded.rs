@@ -13,12 +13,13 @@ use crate::{next, node, table};
 pub(crate) struct Forwarded {
     pub(crate) domain: c_int,
     pub(crate) behind: ForwardedPeers,
-    /// As long as any process has it, the node's listener is open.
+    /// The holder. As long as any process has it, the node's listener is open.
     holder: Option<OwnedFd>,
 }
 
 impl Forwarded {
-    /// Has a listener's connections forwarded. `None`: it has the kernel's alone from now on.
+    /// Has a listener's connections forwarded. Returns `None` if it has the kernel's alone from now
+    /// on.
     pub(crate) fn of(listener: &Listener, number: c_int) -> Option<Forwarded> {
         listener.mode.restore(number);
         Some(Forwarded {

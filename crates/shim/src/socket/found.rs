@@ -1,4 +1,4 @@
-//! Listeners that this process has from another one, which has not said what of the node's is
+//! Listeners that this process has from another one, which has not said which of the node's are
 //! beside them.
 //!
 //! As long as this process does not wait for one, it is the kernel's alone. A shell may have one only because
@@ -17,13 +17,13 @@ use crate::table;
 
 /// An inherited listener of the kernel's.
 pub(crate) struct InheritedListener {
-    /// How it was set by this process.
+    /// The settings that this process has made.
     pub(crate) fresh: UnconnectedSocket,
     pub(crate) mode: Mode,
 }
 
 impl InheritedListener {
-    /// That of a number, if it is a listener's.
+    /// The inherited listener that a number is, if it is a listener's.
     pub(crate) fn at(number: c_int) -> Option<InheritedListener> {
         is_listener(number).then(|| InheritedListener {
             fresh: UnconnectedSocket::found(number),
@@ -50,7 +50,7 @@ impl InheritedListener {
 #[cold]
 fn listen(number: c_int) -> bool {
     static ALONE: Mutex<()> = Mutex::new(());
-    /// What the other process has asked for, only the kernel knows.
+    /// The backlog; only the kernel knows the one that the other process has asked for.
     const BACKLOG: c_int = 4096;
     let _inside = Inside::enter();
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,14 +20,14 @@ use super::{History, InheritedListener, Stream, plain, replace};
 use crate::file::File;
 use crate::{next, node, relay, table};
 
-/// How a call connects.
+/// The pace of a call that connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It waits, unless the socket says otherwise.
+    /// The call waits, unless the socket says otherwise.
     Waits,
-    /// It does not wait, whatever the socket says.
+    /// The call does not wait, whatever the socket says.
     AtOnce,
-    /// It sends, and the SYN waits for its bytes.
+    /// The call sends, and the SYN waits for its bytes.
     WithData,
 }
 
@@ -36,15 +36,15 @@ pub(crate) struct UnconnectedSocket {
     pub(crate) domain: c_int,
     pub(super) history: History,
     bound: AtomicBool,
-    /// The program has left the port that it is bound to to the kernel.
+    /// Whether the program has left the choice of the bound port to the kernel.
     any_port: AtomicBool,
-    /// The program knows where it is bound to.
+    /// Whether the program knows the bound address.
     named: AtomicBool,
-    /// The program has done to it what only the kernel knows of.
+    /// Whether the program has done something to the socket that only the kernel knows of.
     kernels: AtomicBool,
-    /// Another process may have it, too.
+    /// Whether another process may have the socket, too.
     shared: AtomicBool,
-    /// The kernel has begun to connect it, and the program has not been told the outcome.
+    /// Whether the kernel has begun to connect it, and the program has not been told the outcome.
     attempted: AtomicBool,
     /// The port of the connection that it was before, which it does not have any more; 0: there was none.
     former_port: AtomicU16,
@@ -65,7 +65,8 @@ impl UnconnectedSocket {
         }
     }
 
-    /// One that another process has made, if a descriptor is a TCP socket that is neither connected nor listens.
+    /// The socket that another process has made, if a descriptor is a TCP socket that is neither
+    /// connected nor listens.
     pub(crate) fn at(number: c_int) -> Option<UnconnectedSocket> {
         let descriptor = table::borrow(&number);
         let family = sockopt::socket_domain(descriptor);
@@ -80,7 +81,7 @@ impl UnconnectedSocket {
         [0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol)
     }
 
-    /// One as another process has set it.
+    /// A socket with the settings of another process.
     pub(super) fn found(number: c_int) -> UnconnectedSocket {
         let fresh = UnconnectedSocket::new(InheritedListener::domain_of(number), protocol_of(number));
         for (level, name, value) in fresh.history.of_kernels(number, fresh.domain) {
@@ -95,7 +96,7 @@ impl UnconnectedSocket {
         fresh
     }
 
-    /// One in the place of another, as that one was set, and bound, if it was.
+    /// A socket in the place of another, with that one's settings, and bound, if that one was.
     pub(super) fn again(domain: c_int, history: &History, bound: bool) -> UnconnectedSocket {
         UnconnectedSocket {
             history: history.copy(),
@@ -104,13 +105,13 @@ impl UnconnectedSocket {
         }
     }
 
-    /// The kernel has taken an option, which is kept. What means nothing to a node leaves the
+    /// Keeps an option that the kernel has taken. An option that means nothing to a node leaves the
     /// socket to the kernel, if it says which way packets go.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
     }
 
-    /// The program is told the port of a connection that is over.
+    /// Notes the port of a connection that is over, which the program is told.
     pub(super) fn note_former_port(&self, port: u16) {
         self.former_port.store(port, Relaxed);
     }
@@ -119,18 +120,19 @@ impl UnconnectedSocket {
         self.former_port.load(Relaxed)
     }
 
-    /// It is bound, to a port of the kernel's choice if the program has asked for `any_port`.
+    /// Notes that the socket is bound, to a port of the kernel's choice if the program has asked
+    /// for `any_port`.
     pub(crate) fn note_bound(&self, any_port: bool) {
         self.bound.store(true, Relaxed);
         self.any_port.store(any_port, Relaxed);
     }
 
-    /// The program is told where it is bound to.
+    /// Notes that the program is told where the socket is bound to.
     pub(crate) fn note_named(&self) {
         self.named.store(true, Relaxed);
     }
 
-    /// Another process is about to have it, too.
+    /// Notes that another process is about to have the socket, too.
     pub(crate) fn note_shared(&self) {
         self.shared.store(true, Relaxed);
     }
@@ -139,7 +141,8 @@ impl UnconnectedSocket {
         self.shared.load(Relaxed)
     }
 
-    /// The kernel has begun to connect it, or the program has been told what became of that.
+    /// Notes whether the kernel is connecting the socket. The attempt is over once the program has
+    /// been told what became of it.
     pub(crate) fn note_attempt(&self, goes_on: bool) {
         self.attempted.store(goes_on, Relaxed);
     }
@@ -148,7 +151,8 @@ impl UnconnectedSocket {
         self.attempted.load(Relaxed)
     }
 
-    /// The program has shut it before there was anything to be shut, which only the kernel knows of.
+    /// Notes that the program has shut the socket before there was anything to be shut, which only
+    /// the kernel knows of.
     pub(crate) fn note_shut(&self) {
         self.kernels.store(true, Relaxed);
     }
@@ -157,7 +161,7 @@ impl UnconnectedSocket {
         self.bound.load(Relaxed)
     }
 
-    /// Whether only the kernel can do what the program has asked for.
+    /// Returns whether only the kernel can fulfil the program's requests.
     pub(crate) fn is_for_kernel(&self) -> bool {
         self.kernels.load(Relaxed) || self.history.any(is_for_kernel)
     }
@@ -179,7 +183,7 @@ impl UnconnectedSocket {
         Ok(settings)
     }
 
-    /// What was set that is a listener's own, and not its connections'.
+    /// The options that are a listener's own, and not its connections'.
     pub(super) fn of_listener(&self) -> Vec<SocketOption> {
         let options = self.history.meanings().into_iter();
         let own = options.filter_map(|option| match option {
@@ -197,12 +201,12 @@ impl UnconnectedSocket {
         asked == Some(true)
     }
 
-    /// The last that is not the stack's affair.
+    /// The latest of each option that is not the stack's.
     pub(super) fn other_options(&self) -> Vec<Meaning> {
         self.history.other_meanings()
     }
 
-    /// From which ports it may leave, if the program has said so.
+    /// The ports from which it may leave, if the program has said so.
     fn ports(&self) -> Option<Ports> {
         let options = self.history.meanings();
         options.into_iter().find_map(|option| match option {
@@ -212,7 +216,7 @@ impl UnconnectedSocket {
         })
     }
 
-    /// Where the kernel has bound the socket, if it is bound.
+    /// The address to which the kernel has bound the socket, if it is bound.
     pub(super) fn local(&self, number: c_int) -> Option<SocketAddr> {
         if !self.bound.load(Relaxed) {
             return None;
@@ -221,8 +225,9 @@ impl UnconnectedSocket {
         SocketAddr::try_from(name).ok().map(plain)
     }
 
-    /// Whether a connection of the node's has the port that the program wants to bind the socket to. The kernel, which
-    /// knows whose ports those of listeners and other sockets are, hears of no connection.
+    /// Whether a connection of the node's has the port that the program wants to bind the socket
+    /// to. The kernel knows the ports of listeners and other sockets, but not those of the node's
+    /// connections.
     pub(crate) fn is_port_taken(&self, number: c_int, at: SocketAddr) -> bool {
         let descriptor = table::borrow(&number);
         let is_shared = sockopt::socket_reuseport(descriptor) == Ok(true);
@@ -246,7 +251,8 @@ impl UnconnectedSocket {
         !self.is_for_kernel() && local.is_none_or(node::listens)
     }
 
-    /// What another process has set of it meanwhile, which the kernel knows.
+    /// Takes over the options that another process has set of the socket meanwhile, which the
+    /// kernel knows.
     pub(super) fn catch_up(&self, number: c_int) {
         if self.is_shared() {
             for (level, name, value) in self.history.of_kernels(number, self.domain) {
@@ -310,7 +316,7 @@ impl UnconnectedSocket {
         connected
     }
 
-    /// Whose the socket was is whose its connection is.
+    /// Makes the owner of the socket that of its connection.
     #[cold]
     fn pass_on(&self, owner: &Owner, made: &File, number: c_int, is_connected: bool) {
         owner.has(number);
@@ -325,7 +331,7 @@ impl UnconnectedSocket {
     }
 }
 
-/// The protocol of a socket of the kernel's; less than zero: it does not say.
+/// The protocol of a socket of the kernel's; less than zero if the kernel does not say.
 fn protocol_of(number: c_int) -> c_int {
     let protocol = sockopt::socket_protocol(table::borrow(&number));
     protocol.map_or(-1, |protocol| {
@@ -339,7 +345,7 @@ fn is_closed(number: c_int) -> bool {
     const CLOSED: u8 = 7;
     let mut info = [0; offset_of!(libc::tcp_info, tcpi_state) + 1];
     let mut len = info.len() as socklen_t;
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `info` is a local of `len` bytes, to which the kernel writes during this call alone.
     let got = unsafe {
         next::getsockopt(
             number,
@@ -352,7 +358,7 @@ fn is_closed(number: c_int) -> bool {
     got == 0 && info.last() == Some(&CLOSED)
 }
 
-/// `connect` to no address at all is to this host.
+/// The address to connect to: no address at all is this host's.
 fn target(to: SocketAddr) -> SocketAddr {
     match to.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (std::net::Ipv4Addr::LOCALHOST, to.port()).into(),
@@ -366,7 +372,7 @@ fn is_for_kernel(level: c_int, name: c_int, value: &[u8]) -> bool {
     is_kernels_alone(level, name, value).is_some()
 }
 
-/// A span of a `timeval` option as the node's sockets have it.
+/// A span of a `timeval` option in the form of the node's sockets.
 pub(super) fn limit(span: Duration) -> Option<Duration> {
     (!span.is_zero()).then_some(span)
 }

@@ -18,17 +18,17 @@ use super::{ForwardedPeers, History, Legacy, Mode, Stream, UnconnectedSocket, pl
 use crate::file::{File, Kind};
 use crate::{node, table};
 
-/// A listener in both.
+/// A listener in the kernel and on the node.
 pub(crate) struct Listener {
     pub(crate) inner: TcpListener,
     pub(crate) domain: c_int,
-    /// What was set of it, by any process, and what connections have of that.
+    /// The options that any process has set of it, and those that its connections have.
     history: History,
     legacy: Legacy,
-    /// What connections have from it that is no affair of the stack's.
+    /// The settings that connections have from the listener and that are not the stack's.
     others: Mutex<(u64, Vec<Meaning>)>,
     pub(crate) mode: Mode,
-    /// Another process was sent the kernel's.
+    /// Whether another process was sent the kernel's listener.
     is_given: AtomicBool,
     /// The peers that the engine connects to the kernel's listener. The engine accepts the node's connections
     /// if no thread waits for them there. The program may wait for the kernel's listener, past the library.
@@ -38,7 +38,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The node's beside the kernel's, which listens already. `None`: the kernel is alone.
+    /// The node's listener beside the kernel's, which listens already. Returns `None` if the kernel
+    /// is alone.
     pub(crate) fn beside(fresh: &UnconnectedSocket, number: c_int, backlog: c_int) -> Option<Listener> {
         let name = rustix::net::getsockname(table::borrow(&number)).ok()?;
         let at = SocketAddr::try_from(name).ok().map(plain)?;
@@ -74,7 +75,7 @@ impl Listener {
         })
     }
 
-    /// The node's, from the program that this process ran before.
+    /// The node's listener, from the program that this process ran before.
     pub(crate) fn inherited(inner: TcpListener, domain: c_int, number: c_int) -> Listener {
         let history = History::shared(inner.description());
         Listener {
@@ -90,16 +91,16 @@ impl Listener {
         }
     }
 
-    /// What stands for the node's listener; it survives `exec` from now on.
+    /// The descriptor of the node's listener; it survives `exec` from now on.
     pub(crate) fn pass_on(&self) -> Option<c_int> {
         let descriptor = self.inner.descriptor().ok()?;
         rustix::io::fcntl_setfd(descriptor, FdFlags::empty()).ok()?;
         Some(descriptor.as_raw_fd())
     }
 
-    /// Called before a process is sent the kernel's listener. It has no way to know of the node's beside it.
-    /// From now on the engine connects the node's peers, also the waiting ones, to the kernel's listener,
-    /// which both processes have.
+    /// Prepares for a process that is sent the kernel's listener, and has no way to know of the
+    /// node's beside it. From now on the engine connects the node's peers, also the waiting ones,
+    /// to the kernel's listener, which both processes have.
     pub(crate) fn give(&self, number: c_int) {
         self.is_given.store(true, Relaxed);
         if ForwardedPeers::forward(&self.inner, self.domain, number, Which::All).is_none() {
@@ -109,7 +110,7 @@ impl Listener {
         wait_until(|| !self.inner.readiness().is_ok_and(|ready| ready.readable));
     }
 
-    /// A further `listen`.
+    /// Sets the backlog, as a further `listen` does.
     pub(crate) fn set_backlog(&self, backlog: c_int) {
         self.inner.description().set_backlog(backlog);
         let _ = self.inner.set_backlog(bounded(backlog));
@@ -128,7 +129,8 @@ impl Listener {
         matches!(self.inner.readiness().map_err(Errno::from), Err(Errno::NETDOWN))
     }
 
-    /// Listens anew, in the node's next life, if that is there. What takes this one's place.
+    /// Listens anew in the node's next life, if there is one. Returns the file that takes this
+    /// one's place.
     #[cold]
     pub(crate) fn again(&self, number: c_int) -> Option<Arc<File>> {
         static ALONE: Mutex<()> = Mutex::new(());
@@ -151,7 +153,7 @@ impl Listener {
         Some(made)
     }
 
-    /// A connection that waits at the node's.
+    /// Accepts a connection that waits at the node's listener.
     pub(crate) fn accept(&self) -> Outcome<(Stream, SocketAddr)> {
         let (inner, peer) = self.inner.try_accept().map_err(Errno::from)?;
         let stream = Stream::accepted(inner, self.domain, (&self.history, &self.legacy));
@@ -161,7 +163,8 @@ impl Listener {
         Ok((stream, plain(peer)))
     }
 
-    /// A connection was there at once. The thread would have waited for it here, and not past the library.
+    /// Notes that a connection was there at once. The thread would have waited for it here, and not
+    /// past the library.
     #[inline]
     pub(crate) fn note_taken(&self, number: c_int) {
         if !self.inner.is_attended() {
@@ -176,7 +179,7 @@ impl Listener {
         }
     }
 
-    /// The kernel has taken an option, for the connections to come.
+    /// Notes an option that the kernel has taken, for the connections to come.
     pub(crate) fn note_option(&self, level: c_int, name: c_int, value: &[u8]) {
         self.history.note(level, name, value);
         if let Ok(Meaning::Stack(option)) = meaning(level, name, value) {
@@ -184,7 +187,7 @@ impl Listener {
         }
     }
 
-    /// Those at present, whichever process has set them.
+    /// The present settings of that kind, whichever process has set them.
     fn others(&self) -> MutexGuard<'_, (u64, Vec<Meaning>)> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.inner.description().version() + 1;
@@ -194,8 +197,8 @@ impl Listener {
         others
     }
 
-    /// The kernel's does not listen any more, nor does the node's: it is a bound socket, as it
-    /// was before.
+    /// Makes the listener a bound socket again. Neither the kernel's nor the node's listens any
+    /// more.
     pub(crate) fn end(&self, file: &File, number: c_int) {
         self.mode.restore(number);
         let fresh = UnconnectedSocket::again(self.domain, &self.history, true);
@@ -227,8 +230,9 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// The process that was sent the kernel's may be about to listen on the node as well. Until then, a peer
-    /// that comes to the node finds this listener only, and the engine leads it on.
+    /// Waits for the process that was sent the kernel's listener, if there is one: it may be about
+    /// to listen on the node as well. Until then, a peer that comes to the node finds this listener
+    /// only, and the engine leads it on.
     fn drop(&mut self) {
         if !*self.is_given.get_mut() {
             return;
@@ -239,7 +243,7 @@ impl Drop for Listener {
     }
 }
 
-/// Waits for what others do in much less, if they do it.
+/// Waits for another thread or process, for 100 ms at most. It commonly takes much less.
 fn wait_until(is_so: impl Fn() -> bool) {
     const LONGEST: Duration = Duration::from_millis(100);
     let began = Instant::now();
@@ -248,8 +252,8 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// As the kernel takes it: at most what `/proc/sys/net/core/somaxconn` says by default, and
-/// what is negative is as much as there may be.
+/// The backlog that the kernel makes of a program's: at most the default of
+/// `/proc/sys/net/core/somaxconn`. A negative one is as much as there may be.
 fn bounded(backlog: c_int) -> u32 {
     const MOST: u32 = 4096;
     u32::try_from(backlog).unwrap_or(MOST).min(MOST)

@@ -1,4 +1,4 @@
-//! TCP sockets of the program: what they are from `socket` to `close`.
+//! TCP sockets of the program, from `socket` to `close`.
 //!
 //! Every one begins as a socket of the kernel's. The kernel's socket reports errors of calls in the kernel's
 //! words, and has the port that the program asks for. `connect` and `listen` show whether the node or the
@@ -43,7 +43,8 @@ use toehold_posix::errno::{Errno, Outcome};
 use crate::file::{File, Kind};
 use crate::table;
 
-/// An IPv4 address that a program writes as an IPv6 one is an IPv4 address.
+/// The address that a program means: an IPv4 address that it writes as an IPv6 one is an IPv4
+/// address.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
@@ -58,13 +59,13 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 pub(crate) struct Place(OwnedFd);
 
 impl Place {
-    /// One that shows something else until it is filled.
+    /// A place that shows something else until it is filled.
     pub(crate) fn like(number: c_int) -> Outcome<Place> {
         let copied = rustix::io::fcntl_dupfd_cloexec(table::borrow(&number), 0);
         copied.map(Place).map_err(|errno| Errno(errno.raw_os_error()))
     }
 
-    /// From now on the number is the connection's.
+    /// Makes the number the connection's, from now on.
     pub(crate) fn fill(mut self, mut stream: Stream, close_on_exec: bool) -> Outcome<c_int> {
         let Some(descriptor) = stream.lend() else {
             return Err(Errno::BADF);

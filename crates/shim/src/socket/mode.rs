@@ -1,4 +1,4 @@
-//! Whether calls on a listener wait: as the program wants it, and as the kernel's is told.
+//! Whether calls on a listener wait: the program's wish, and the kernel's flags.
 //!
 //! Another process may have the kernel's listener. It could take a connection that this process has seen.
 //! This process's call would then wait in the kernel and see none of the node's. So a shared listener of the
@@ -13,20 +13,20 @@ use rustix::fs::OFlags;
 use super::owner::ASYNC;
 use crate::{next, table};
 
-/// That a program wants a listener to wait, which does not any more.
+/// The mark of a shared listener that the program wants to wait, and that does not any more.
 const WAITS: OFlags = ASYNC;
 
 /// The mark of a listener that waits.
 const MARK: OFlags = OFlags::NONBLOCK.union(WAITS);
 
-/// That of one listener.
+/// The mode of one listener: whether calls on it wait.
 pub(crate) struct Mode {
-    /// Another process may have the listener. From then on it has the mark, which no other program uses. No
-    /// signal comes of it as long as it has no owner. Before, its flags are as the program wants them, and
-    /// the program may change them past the library.
+    /// Whether another process may have the listener. From then on the listener has the mark, which
+    /// no other program uses. No signal comes of it as long as it has no owner. Before, its flags
+    /// are as the program wants them, and the program may change them past the library.
     is_shared: AtomicBool,
-    /// The other process that has it knows of no mark, and is to find it as it was. So it has the mark only
-    /// for the moment in which a connection is taken.
+    /// Whether another process that knows of no mark has the listener, and is to find it as it was.
+    /// So the listener has the mark only for the moment in which a connection is taken.
     is_lent: bool,
 }
 
@@ -39,12 +39,12 @@ impl Mode {
         }
     }
 
-    /// A program of the node's has said that this one has its listener, too.
+    /// The mode of a listener that another program of the node has, as it has said.
     pub(super) fn inherited(number: c_int) -> Mode {
         Mode::of_another(number, OFlags::NONBLOCK)
     }
 
-    /// Another process has the listener, and has said nothing.
+    /// The mode of a listener that another process has, which has said nothing.
     pub(super) fn found(number: c_int) -> Mode {
         Mode::of_another(number, MARK)
     }
@@ -66,7 +66,7 @@ impl Mode {
         }
     }
 
-    /// Whether the mark says for good what the program wants.
+    /// Returns whether the mark holds the program's setting for good.
     fn is_kept(&self) -> bool {
         self.is_shared.load(Relaxed) && !self.is_lent
     }
@@ -81,7 +81,7 @@ impl Mode {
             .is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK) || self.has_mark(flags))
     }
 
-    /// What the kernel's listener is told that the program tells to have these flags.
+    /// The flags that the kernel's listener gets if the program sets these.
     pub(crate) fn told(&self, flags: c_int) -> c_int {
         let waits = flags & libc::O_NONBLOCK == 0;
         match waits && self.is_kept() {
@@ -90,7 +90,7 @@ impl Mode {
         }
     }
 
-    /// What the program is told of the kernel's flags.
+    /// The flags that the program is told for the kernel's.
     pub(crate) fn shown(&self, flags: c_int) -> c_int {
         match self.has_mark(OFlags::from_bits_retain(flags as u32)) {
             true => flags & !(libc::O_NONBLOCK | libc::O_ASYNC),
@@ -98,7 +98,8 @@ impl Mode {
         }
     }
 
-    /// Whether the program's calls wait, as it has said. False: the kernel is to be told.
+    /// Notes whether the program's calls wait, as it has said. Returns `false` if the kernel is to
+    /// be told.
     pub(crate) fn set_nonblocking(&self, number: c_int, nonblocking: bool) -> bool {
         let is_kept = self.is_kept();
         if is_kept {
@@ -110,7 +111,7 @@ impl Mode {
         is_kept
     }
 
-    /// Another process is about to have the kernel's listener, too.
+    /// Notes that another process is about to have the kernel's listener, too.
     pub(crate) fn share(&self, number: c_int) {
         if !self.is_shared.swap(true, Relaxed) {
             change(number, |flags| {
@@ -169,7 +170,7 @@ fn is_marked(number: c_int) -> bool {
         && unsafe { next::fcntl(number, libc::F_GETOWN, 0) } == 0
 }
 
-/// Changes a listener's flags. What they were, if they are others now.
+/// Changes a listener's flags. Returns the former ones, if they have changed.
 fn change(number: c_int, change: impl FnOnce(&mut OFlags)) -> Option<OFlags> {
     let former = rustix::fs::fcntl_getfl(table::borrow(&number)).ok()?;
     let mut flags = former;

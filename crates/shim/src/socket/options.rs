@@ -27,7 +27,7 @@ use crate::next;
 /// TCP_ZEROCOPY_RECEIVE and TCP_TIMESTAMP, which libc does not name everywhere.
 const ZEROCOPY_RECEIVE: c_int = 35;
 const TIMESTAMP: c_int = 24;
-/// IP_PROTOCOL and IPV6_PATHMTU, likewise.
+/// The options IP_PROTOCOL and IPV6_PATHMTU, which `libc` lacks.
 const PORT: c_int = 52;
 const PATH_MTU: c_int = 61;
 
@@ -96,19 +96,19 @@ fn is_checked(meaning: &Meaning) -> bool {
     }
 }
 
-/// Where an option's value is.
+/// The source of an option's value.
 pub(crate) enum Value {
     Bytes(Vec<u8>),
-    /// What is as long as the program says, or longer.
+    /// A value as long as the program asks for, or longer.
     Whole(Vec<u8>),
-    /// What the program has room for, or it is told nothing.
+    /// A value for which the program has room, or it is told nothing.
     Unbroken(Vec<u8>),
     /// A number of an option of IPv4. A small one is returned as one byte if the program has no room for all
     /// of it.
     OfIpv4(c_int),
-    /// With the descriptor that stands for the connection, as of any socket.
+    /// The descriptor of the connection, which any socket is.
     Descriptor,
-    /// With a socket of the kernel's that the same was set of.
+    /// A socket of the kernel's with the same options.
     Shadow(OwnedFd),
 }
 
@@ -169,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// The stack has two of the kernel's ways to control congestion. Of another one the program sees no more
-    /// than its name.
+    /// Sets the congestion control. The stack has two of the kernel's. Of another one the program
+    /// sees no more than its name.
     fn set_congestion(&self, value: &[u8]) -> Outcome<c_int> {
         let set = self.set_shadow(IPPROTO_TCP, TCP_CONGESTION, value)?;
         if let Ok(meaning) = meaning(IPPROTO_TCP, TCP_CONGESTION, value) {
@@ -222,7 +222,7 @@ impl Stream {
         self.kernels_like().map(Value::Shadow)
     }
 
-    /// A socket of the kernel's that the same was set of, to say what one of TCP's says.
+    /// A socket of the kernel's with the same options, whose answers are those of a TCP socket.
     pub(crate) fn kernels_like(&self) -> Outcome<OwnedFd> {
         self.history.shadow(self.domain)
     }
@@ -301,7 +301,7 @@ impl Stream {
         Ok(Value::Bytes(bytes(number)))
     }
 
-    /// How much of TCP_INFO this kernel has, and so programs expect.
+    /// The length of TCP_INFO in this kernel, which programs expect.
     fn length_of_info(&self) -> usize {
         static LENGTH: OnceLock<usize> = OnceLock::new();
         let ask = || {
@@ -309,7 +309,8 @@ impl Stream {
             let mut len = told.len() as libc::socklen_t;
             let shadow = self.kernels_like().ok()?;
             let (number, told) = (shadow.as_raw_fd(), told.as_mut_ptr().cast());
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: `told` points to a local with room for `len` bytes, to which the kernel
+            // writes during this call alone.
             let got = unsafe { next::getsockopt(number, IPPROTO_TCP, TCP_INFO, told, &mut len) };
             (got == 0).then_some(len as usize)
         };
@@ -356,7 +357,7 @@ impl Stream {
 /// Sets an option of a socket of the kernel's.
 fn set(shadow: &OwnedFd, level: c_int, name: c_int, value: &[u8]) -> Outcome<c_int> {
     let len = value.len() as libc::socklen_t;
-    // SAFETY: the value is as long as said.
+    // SAFETY: `value` is a slice of `len` bytes, borrowed for this call.
     outcome(unsafe { next::setsockopt(shadow.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
 }
 

@@ -20,27 +20,29 @@ const F_GETSIG: c_int = 11;
 const F_SETOWN_EX: c_int = 15;
 const F_GETOWN_EX: c_int = 16;
 
-/// As `fcntl` passes it.
+/// The owner of a descriptor as `fcntl(2)` passes it.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Target {
-    /// A thread, a process, or a group of them.
+    /// The kind: a thread, a process, or a group of them.
     kind: c_int,
     id: pid_t,
 }
 
 impl Target {
-    /// That of a descriptor.
+    /// The owner of a descriptor.
     fn of(number: c_int) -> Target {
         let mut target = Target::default();
-        // SAFETY: there is room for what is asked for.
+        // SAFETY: `target` is a local `f_owner_ex`, to which the kernel writes during this call
+        // alone.
         unsafe { next::fcntl(number, F_GETOWN_EX, &raw mut target as c_ulong) };
         target
     }
 
-    /// It is sent those of this descriptor from now on.
+    /// Makes this the owner of a descriptor, which is sent its signals from now on.
     fn has(&self, number: c_int) {
-        // SAFETY: what is passed is there.
+        // SAFETY: `self` is borrowed for this call, and has the layout of the kernel's
+        // `f_owner_ex`.
         unsafe { next::fcntl(number, F_SETOWN_EX, core::ptr::from_ref(self) as c_ulong) };
     }
 }
@@ -49,12 +51,12 @@ impl Target {
 pub(super) struct Owner {
     target: Target,
     signal: c_int,
-    /// It is sent one whatever happens (O_ASYNC).
+    /// Whether the owner is sent a signal for every event (O_ASYNC).
     pub(super) is_told_all: bool,
 }
 
 impl Owner {
-    /// That of a descriptor with these flags; `None`: there is none, and nothing to be sent.
+    /// The owner of a descriptor with these flags; `None` if there is none, and nothing to be sent.
     pub(super) fn of(number: c_int, flags: OFlags) -> Option<Owner> {
         let target = Target::of(number);
         let is_told_all = flags.contains(ASYNC);
@@ -66,7 +68,7 @@ impl Owner {
         })
     }
 
-    /// It is sent those of this descriptor from now on.
+    /// Makes this the owner of a descriptor, which is sent its signals from now on.
     pub(super) fn has(&self, number: c_int) {
         self.target.has(number);
         // SAFETY: the call takes numbers alone, and no pointer.
@@ -92,7 +94,8 @@ impl Stream {
     }
 }
 
-/// What the engine has the owner signalled by; see there.
+/// The pair of sockets by which the engine has the owner signalled, see
+/// [`TcpStream::signal_owner`](toehold_socket::TcpStream::signal_owner).
 fn messenger(target: &Target) -> Option<[OwnedFd; 2]> {
     let kind = SocketType::STREAM;
     let (owned, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;

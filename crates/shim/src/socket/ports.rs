@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use toehold_posix::errno::{Errno, Outcome};
 
-/// The system's, which it says here.
+/// The file with the system's range of ports.
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// Ports from one to another.
@@ -16,7 +16,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// The system's, from `first` to `last` as far as these are among them.
+    /// The system's ports, from `first` to `last` as far as these are among them.
     pub(super) fn within_systems(first: u16, last: u16) -> Ports {
         let said = std::fs::read_to_string(RANGE).unwrap_or_default();
         let mut said = said.split_whitespace().filter_map(|port| port.parse().ok());

@@ -15,7 +15,7 @@ pub(crate) struct Relayed {
     pub(crate) domain: c_int,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    /// The descriptor is not a Unix socket but one of TCP's indeed, with other ends.
+    /// Whether the descriptor is not a Unix socket but one of TCP's indeed, with other ends.
     is_tcps: bool,
 }
 
@@ -30,7 +30,7 @@ impl Relayed {
         }
     }
 
-    /// What a connection of the kernel's stands for, which the engine has made.
+    /// The connection that the engine has made a connection of the kernel's for.
     pub(crate) fn of_kernel(ends: toehold_socket::Relayed, domain: c_int) -> Relayed {
         Relayed {
             is_tcps: true,
@@ -46,7 +46,7 @@ impl Relayed {
         self.peer.ok_or(Errno::NOTCONN)
     }
 
-    /// Sets an option. `None`: the kernel's socket has it.
+    /// Sets an option. Returns `None` if the kernel's socket has it.
     pub(crate) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Option<Outcome<c_int>> {
         let is_of_tcp = [IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP].contains(&level);
         let refused = is_refused(level, name).or_else(|| is_kernels_alone(level, name, value));
@@ -58,7 +58,7 @@ impl Relayed {
         })
     }
 
-    /// What an option is. `None`: the kernel's socket knows.
+    /// The value of an option. Returns `None` if the kernel's socket knows it.
     pub(crate) fn option(&self, level: c_int, name: c_int) -> Option<Outcome<Value>> {
         if self.is_tcps {
             return None;

@@ -1,4 +1,4 @@
-//! Stamps of what has been received (SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING; socket(7)).
+//! Stamps of received bytes (SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING; socket(7)).
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -8,18 +8,19 @@ use libc::SOL_SOCKET;
 use toehold_posix::message::Control;
 use toehold_posix::options::Stamps as Wanted;
 
-/// SO_TIMESTAMP or SO_TIMESTAMPNS is on.
+/// The bit for SO_TIMESTAMP or SO_TIMESTAMPNS.
 const ONE: u32 = 1 << 0;
 const NANOS: u32 = 1 << 1;
-/// SO_TIMESTAMPING is on.
+/// The bit for SO_TIMESTAMPING.
 const THREE: u32 = 1 << 2;
-/// The last of them was set by the number that has times of 64 bits everywhere.
+/// The bit for an option of that kind that was set by the number that has times of 64 bits
+/// everywhere.
 const IN_NEW: u32 = 1 << 3;
 
 /// SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW and SO_TIMESTAMPING_NEW.
 const NEW: [c_int; 3] = [63, 64, 65];
 
-/// Which stamps a program wants with the bytes of a connection.
+/// The stamps that a program wants with the bytes of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Stamps(pub(super) u32);
 
@@ -46,7 +47,7 @@ impl Stamps {
         self.0 & (ONE | THREE) != 0
     }
 
-    /// The control messages for bytes that have come so long ago.
+    /// Adds the control messages for bytes that have come so long ago.
     pub(super) fn controls(self, age: Duration, controls: &mut Vec<Control>) {
         let bits = self.0;
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

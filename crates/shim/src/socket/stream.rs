@@ -19,34 +19,35 @@ use super::{History, Legacy, UnconnectedSocket, plain};
 use crate::usage::{Counter, count};
 use crate::{signals, table};
 
-/// What the program's processes know of a connection beside its stack, in its description's marks.
+/// The knowledge of the program's processes about a connection beside its stack, in its
+/// description's marks.
 mod marks {
-    /// What of `connect` the program knows.
+    /// The program's knowledge of `connect`.
     pub(super) const PHASE: u32 = 0b11;
     pub(super) const CONNECTED: u32 = 0;
-    /// It has not been told the outcome.
+    /// The program has not been told the outcome.
     pub(super) const CONNECTING: u32 = 1;
-    /// It has been told that there is no connection.
+    /// The program has been told that there is no connection.
     pub(super) const FAILED: u32 = 2;
-    /// It has ended the connection by another `connect`, maybe while calls wait for it.
+    /// The program has ended the connection by another `connect`, maybe while calls wait for it.
     pub(super) const DISSOLVED: u32 = 3;
 
     /// Calls say how much is left to be read (TCP_INQ).
     pub(super) const REPORTS_UNREAD: u32 = 1 << 2;
-    /// The program has chosen where it leaves from.
+    /// The program has chosen the address that it leaves from.
     pub(super) const BOUND: u32 = 1 << 3;
-    /// The kernel's socket has what was set, since the engine carries the bytes.
+    /// The kernel's socket has the options that were set, since the engine carries the bytes.
     pub(super) const PREPARED: u32 = 1 << 4;
-    /// Which stamps it wants of what is received, a [`Stamps`](super::Stamps).
+    /// The stamps that the program wants of received bytes, a [`Stamps`](super::Stamps).
     pub(super) const STAMPS: u32 = 0b1111 << STAMPS_SHIFT;
     pub(super) const STAMPS_SHIFT: u32 = 5;
 }
 
-/// Whether it is known what a call does that has nothing to read.
+/// Values of a stream's `mode`: whether the library knows if a call with nothing to read waits.
 mod mode {
     /// The program may have told the kernel not to wait, past the library.
     pub(super) const UNSURE: u8 = 0;
-    /// There was nothing to read, and it is time to ask the kernel.
+    /// A call found nothing to read, and it is time to ask the kernel.
     pub(super) const ASKS: u8 = 1;
     pub(super) const KNOWN: u8 = 2;
 }
@@ -57,9 +58,9 @@ pub(crate) struct Stream {
     /// The family that the program asked for.
     pub(crate) domain: c_int,
     mode: AtomicU8,
-    /// The SYN may wait for what this process sends.
+    /// Whether the SYN may wait for this process's first bytes.
     pub(super) deferred: AtomicBool,
-    /// Another process may have the descriptor, and the library did not see how.
+    /// Whether another process may have the descriptor, and the library did not see how.
     shared: AtomicBool,
     pub(super) history: History,
     /// The last copy of the descriptor, once the program has none any more.
@@ -79,7 +80,7 @@ impl Stream {
         }
     }
 
-    /// One that is being set up, as the program wants it.
+    /// A connection that is being set up, as the program wants it.
     pub(super) fn connecting(inner: TcpStream, from: &UnconnectedSocket) -> Stream {
         let bound = if from.is_bound() { marks::BOUND } else { 0 };
         inner
@@ -90,7 +91,7 @@ impl Stream {
         Stream::new(inner, from.domain, history)
     }
 
-    /// One that another process has made.
+    /// A connection that another process has made.
     pub(crate) fn adopted(inner: TcpStream) -> Stream {
         let is_ipv6 = inner.description().is_ipv6() || inner.local_addr().is_ok_and(|local| local.is_ipv6());
         let domain = if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -98,7 +99,7 @@ impl Stream {
         Stream::new(inner, domain, history)
     }
 
-    /// One that has what was set of its listener.
+    /// Makes a stream of an accepted connection, with the options that were set of its listener.
     pub(super) fn accepted(inner: TcpStream, domain: c_int, listeners: (&History, &Legacy)) -> Stream {
         inner.description().set_ipv6(domain == libc::AF_INET6);
         let history = History::begin_accepted(inner.description(), listeners.0, listeners.1);
@@ -119,7 +120,7 @@ impl Stream {
     }
 
     /// Whether the kernel's socket is still to have what was set, for the first process that finds that the engine
-    /// carries the bytes. What is set of it after that is the kernel's affair.
+    /// carries the bytes. The kernel keeps what is set of it after that.
     pub(crate) fn is_to_be_prepared(&self) -> bool {
         let description = self.inner.description();
         let is_first = description.marks() & marks::PREPARED == 0;
@@ -133,7 +134,7 @@ impl Stream {
         self.inner.description().marks() & marks::REPORTS_UNREAD != 0
     }
 
-    /// Its descriptor, to make the program's copies of.
+    /// Lends the connection's descriptor, to make the program's copies of.
     pub(super) fn lend(&mut self) -> Option<OwnedFd> {
         self.inner.lend_descriptor()
     }
@@ -143,17 +144,17 @@ impl Stream {
         self.inner.put_back(descriptor, shared);
     }
 
-    /// The program has closed its last number, of which this is a copy.
+    /// Keeps a copy of the last number, which the program has closed.
     pub(crate) fn keep_last(&self, descriptor: OwnedFd) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(descriptor);
     }
 
-    /// The program has set of the descriptor what stays with it.
+    /// Notes that the program has changed attributes of the descriptor, which stay with it.
     pub(crate) fn note_marked(&self) {
         self.inner.mark_descriptor();
     }
 
-    /// Another process has got the descriptor, or may have.
+    /// Notes that another process has got the descriptor, or may have.
     pub(crate) fn note_shared(&self) {
         self.shared.store(true, Relaxed);
         // The library tells the kernel what others have to know.
@@ -187,8 +188,8 @@ impl Stream {
         timeouts.iter().any(|timeout| matches!(timeout, Ok(Some(_))))
     }
 
-    /// What `connect` says, on a stream that has begun to. A non-blocking call is never told the
-    /// outcome, however soon it is there: programs count on that.
+    /// Returns what `connect` returns, on a stream that has begun to. A non-blocking call is never
+    /// told the outcome, however soon it is there: programs count on that.
     pub(crate) fn finish_connect(&self, nonblocking: bool) -> Outcome<c_int> {
         if nonblocking {
             return Err(Errno::INPROGRESS);
@@ -253,8 +254,8 @@ impl Stream {
         Ok(error.map_or(Errno(libc::ECONNABORTED), Errno::from))
     }
 
-    /// A further `connect`, which waits for the first one unless it is `at_once`. True: there is nothing left of
-    /// that, and another may be made.
+    /// A further `connect`, which waits for the first one unless it is `at_once`. Returns `true` if
+    /// nothing is left of that attempt, and another may be made.
     pub(crate) fn connect_again(&self, at_once: bool) -> Outcome<bool> {
         match self.phase() {
             marks::CONNECTED => Err(Errno::ISCONN),
@@ -346,7 +347,7 @@ impl Stream {
         self.inner.description().move_peek(moved);
     }
 
-    /// Why nothing is received.
+    /// The reason why nothing is received.
     #[cold]
     fn reason(&self, error: io::Error) -> Errno {
         match Errno::from(error) {
@@ -400,7 +401,7 @@ impl Stream {
         self.receive_once(&mut [IoSliceMut::new(&mut bytes)], flags & !libc::MSG_TRUNC)
     }
 
-    /// What is told beside bytes that have just been received.
+    /// The control messages beside bytes that have just been received.
     #[inline]
     pub(crate) fn controls(&self) -> Vec<Control> {
         match self.inner.description().marks() & (marks::STAMPS | marks::REPORTS_UNREAD) {
@@ -438,7 +439,7 @@ impl Stream {
         controls
     }
 
-    /// Sends; see `sendmsg(2)` for the flags. SIGPIPE is the caller's affair.
+    /// Sends; see `sendmsg(2)` for the flags. The caller sends SIGPIPE.
     #[inline]
     pub(crate) fn send(&self, buffers: &[IoSlice<'_>], flags: c_int) -> Outcome<isize> {
         if flags & libc::MSG_FASTOPEN != 0 || self.deferred.load(Relaxed) {
@@ -465,7 +466,7 @@ impl Stream {
         }
     }
 
-    /// MSG_FASTOPEN is to connect first.
+    /// Connects first, for MSG_FASTOPEN.
     #[cold]
     pub(super) fn open_again(&self, at_once: bool) -> Outcome<()> {
         match self.connect_again(at_once)? {
@@ -475,8 +476,8 @@ impl Stream {
         }
     }
 
-    /// Has a piece of at most so many bytes written where it waits to be sent. `None`: it is to be
-    /// sent in the ordinary way.
+    /// Has a piece of at most so many bytes written where it waits to be sent. Returns `None` if it
+    /// is to be sent in the ordinary way.
     pub(crate) fn send_in_place(
         &self,
         len: usize,

@@ -167,7 +167,7 @@ impl Tape {
         unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr().add(at), len) }
     }
 
-    /// The other end, for one thread at a time: two would take each other's records.
+    /// The tape's reader, for one thread at a time: two would take each other's records.
     pub fn reader(&self) -> TapeReader {
         TapeReader {
             first: self.first,

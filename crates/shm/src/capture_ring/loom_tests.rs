@@ -40,7 +40,7 @@ impl Tape {
         &self.records[(position % CAPACITY) as usize]
     }
 
-    /// Appends a record. False: there is no room, and the record is lost.
+    /// Appends a record. Returns `false` if there is no room, and the record is lost.
     fn append(&self, record: u64) -> bool {
         let (written, taken) = self.positions().to_write();
         if written - taken == CAPACITY {

@@ -165,8 +165,8 @@ impl Channels {
         self.requests().attend();
     }
 
-    /// Announces that the attendant will sleep until its bell rings. False: it must not sleep.
-    /// After the sleep it has to [attend](Channels::attend) again.
+    /// Announces that the attendant will sleep until its bell rings. Returns `false` if it must not
+    /// sleep. After the sleep it has to [attend](Channels::attend) again.
     #[must_use]
     pub fn doze(&self) -> bool {
         self.requests().doze()
@@ -309,8 +309,9 @@ impl<'a> Lane<'a> {
         locked.is_ok_and(|locked| locked).then(|| self.locked(process))
     }
 
-    /// Tries the lock for the holder of the lease, which keeps it no longer than the lease. False:
-    /// another thread has it. Its release then leaves a request, see [`LaneLock::release`].
+    /// Tries the lock for the holder of the lease, which keeps it no longer than the lease. Returns
+    /// `false` if another thread has it. Its release then leaves a request, see
+    /// [`LaneLock::release`].
     #[inline]
     #[must_use]
     pub fn enter(&self) -> bool {
@@ -523,7 +524,8 @@ impl LaneLock<'_> {
         }
     }
 
-    /// Releases the lock. True: a holder of the lease wanted it, and has to be told by a request.
+    /// Releases the lock. Returns `true` if a holder of the lease wanted it, and has to be told by
+    /// a request.
     #[inline]
     #[must_use]
     pub fn release(self) -> bool {

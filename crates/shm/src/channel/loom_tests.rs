@@ -286,8 +286,8 @@ fn killed_with_the_lock() {
 }
 
 impl Node {
-    /// Takes the next byte for a program's thread, once it is there. False: there is no attendant
-    /// any more.
+    /// Takes the next byte for a program's thread, once it is there. Returns `false` if there is no
+    /// attendant any more.
     fn take_next(&self, me: u32) -> bool {
         loop {
             self.lock(me).acquire(|_| true).unwrap();

@@ -151,7 +151,8 @@ impl Requests {
         self.attendant.0.store(AWAKE, Relaxed);
     }
 
-    /// Announces that this thread will sleep. False: it must not, since there are requests.
+    /// Announces that this thread will sleep. Returns `false` if it must not, since there are
+    /// requests.
     pub(super) fn doze(&self) -> bool {
         self.attendant.0.store(ASLEEP, Relaxed);
         fence(SeqCst);

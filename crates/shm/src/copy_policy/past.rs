@@ -15,7 +15,8 @@ use crate::copy::copy_racing;
 /// If the lengths differ.
 pub fn copy_past_caches(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: two slices of the same length, one of them exclusive.
+    // SAFETY: `from` and `to` are slices of the same length, as asserted. `to` is exclusive, so
+    // that they do not overlap.
     unsafe { stream_racing(from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 
@@ -23,7 +24,8 @@ pub fn copy_past_caches(from: &[u8], to: &mut [u8]) {
 ///
 /// # Safety
 ///
-/// As for [`copy_racing`].
+/// `from` must be readable and `to` writable for `len` bytes. They must not overlap, and no Rust
+/// reference may exist through which `from` is written.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
     let head = to.align_offset(64).min(len);
@@ -49,7 +51,8 @@ pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As for [`copy_racing`].
+/// `from` must be readable and `to` writable for `len` bytes. They must not overlap, and no Rust
+/// reference may exist through which `from` is written.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn stream_racing(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller guarantees what `copy_racing` requires, during the call.
@@ -78,7 +81,8 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
 ///
 /// # Safety
 ///
-/// As for [`stream_lines`], on a processor with AVX.
+/// `from` must be readable and `to` writable for `lines` lines of 64 bytes, without overlap, and
+/// `to` aligned to a line. The processor must have AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_lines_256(from: *const u8, to: *mut u8, lines: usize) {

@@ -35,8 +35,8 @@ const LAPS: u64 = (1 << LAP_BITS) - 1;
 const FULL: u64 = 1 << 44;
 const LAP_AT: u32 = 45;
 
-/// Changes of others that one call makes up for. Each is a step that another process has made;
-/// with honest processes as many come only if as many of them use the queue at once.
+/// Changes of others that one call makes up for. Each is a step that another process has made. With
+/// honest processes as many come only if as many of them use the queue at once.
 const TRIES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,9 +124,9 @@ impl AcceptQueue<'_> {
         Err(OfferError::Disorder)
     }
 
-    /// Takes the first connection that `claim` accepts. `claim` is asked for each one before
-    /// its slot is emptied, by every process that finds it, and has to say `true` once at most
-    /// for each connection. `None` if the queue is empty.
+    /// Takes the first connection that `claim` accepts. Every process that finds a connection asks
+    /// `claim` for it before its slot is emptied. `claim` has to say `true` once at most for each
+    /// connection. `None` if the queue is empty.
     pub(super) fn take(&self, mut claim: impl FnMut(ConnectionId) -> bool) -> Option<ConnectionId> {
         for _ in 0..TRIES.max(2 * self.slots.len()) {
             let head = self.head.load(Acquire);

@@ -68,7 +68,7 @@ impl Audience {
             .filter_map(|number| WaiterNumber::new(number.checked_sub(1)?))
     }
 
-    /// The audience with one waiter more. `None`: a bitmap is needed.
+    /// The audience with one waiter more. Returns `None` if a bitmap is needed.
     pub(super) fn with(self, waiter: WaiterNumber) -> Option<Audience> {
         if self.waiters().any(|other| other == waiter) {
             return Some(self);

@@ -58,7 +58,7 @@ pub const QUEUE_LEN: usize = 4096;
 /// Bytes of addresses for the rings of one connection.
 pub const RING_BYTES: usize = 8 << 20;
 
-/// What a memory begins with; a page is left for it.
+/// The beginning of each memory; a page is left for it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -74,7 +74,7 @@ pub(crate) struct Header {
     pub(crate) generation: AtomicU64,
 }
 
-/// What a memory holds.
+/// The contents of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
@@ -172,7 +172,7 @@ pub(crate) struct ReadLine {
     pub(crate) class_limit: AtomicU64,
 }
 
-/// What an end waits for. That end's node writes it, the peer reads it after each message.
+/// The waits of an end. That end's node writes the line, the peer reads it after each message.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct ArmLine {
@@ -228,7 +228,7 @@ pub(crate) struct ReadyLine {
     pub(crate) words: [AtomicU64; READY_WORDS],
 }
 
-/// What a waiter of one side sleeps on, and for which sleep it was rung.
+/// The word on which a waiter of one side sleeps, and the sleep for which it was rung.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct BellLine {
@@ -310,7 +310,7 @@ pub(crate) struct NumberLine {
     pub(crate) users: [AtomicU64; USER_WORDS],
 }
 
-/// What the writers of one end know. A message stores nothing here but the lock.
+/// The notes of the writers of one end. A message stores nothing here but the lock.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct WriterLine {
@@ -331,7 +331,7 @@ pub(crate) struct WriterLine {
     pub(crate) full_since: AtomicU64,
 }
 
-/// What the readers of one end know. A message stores `seen` here, and the lock.
+/// The notes of the readers of one end. A message stores `seen` here, and the lock.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct ReaderLine {
@@ -350,7 +350,7 @@ pub(crate) struct ReaderLine {
     pub(crate) told: AtomicU64,
 }
 
-/// What changes seldom at one end.
+/// The state of one end that changes seldom.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct StateLine {
@@ -367,7 +367,7 @@ pub(crate) struct StateLine {
     pub(crate) moved: AtomicU64,
     /// Generation of the listener to whose queue the connection was moved.
     pub(crate) moved_to: AtomicU64,
-    /// What the engine knows the descriptor's other end by; 0 if there is none.
+    /// The engine's number of the descriptor's other end; 0 if there is none.
     pub(crate) holder: AtomicU64,
     /// Bits of what was shut, see `lines`.
     pub(crate) shut: AtomicU64,
@@ -398,15 +398,15 @@ pub(crate) struct EndLines {
     pub(crate) state: StateLine,
 }
 
-/// What a thread is doing. Its process never reads it, the engine does after a death.
+/// The present steps of a thread. Its process never reads them, the engine does after a death.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct JournalLine {
     /// Process of the thread; 0 if the line is free.
     pub(crate) owner: AtomicU64,
-    /// What the thread does, and what calls that signal handlers have interrupted do: bank
-    /// (32 bits), connection number (12), side (1), and from bit 48 on the step, see
-    /// `journal::Step`; 0 for nothing.
+    /// The step of the thread, and those of calls that signal handlers have interrupted; 0 for
+    /// none. A step has the bank (32 bits), the connection number (12), the side (1), and from bit
+    /// 48 on the step, see `journal::Step`.
     pub(crate) steps: [AtomicU64; 4],
     /// Waiter on which the thread sleeps, plus 1; 0 if it does not.
     pub(crate) asleep: AtomicU64,
@@ -414,7 +414,7 @@ pub(crate) struct JournalLine {
     pub(crate) collecting: AtomicU64,
 }
 
-/// What a waiter's own node alone uses.
+/// The state of a waiter that its own node alone uses.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct LocalLine {
@@ -435,8 +435,8 @@ pub(crate) struct LocalLine {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct PortLine {
-    /// First port (16 bits), ports (8 bits), and from bit 32 on whether no port is given out any more; 0
-    /// if there is no batch.
+    /// The batch, or 0 if there is none. It has the first port (16 bits), the ports (8 bits), and
+    /// from bit 32 on whether no port is given out any more.
     pub(crate) range: AtomicU64,
     /// A bit for each port that is free.
     pub(crate) free: AtomicU64,

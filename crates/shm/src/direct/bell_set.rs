@@ -126,7 +126,7 @@ fn is_eventfd(fd: &OwnedFd) -> bool {
             .is_ok_and(|about| about.lines().any(|line| line.starts_with("eventfd-count:")))
 }
 
-/// What rings a waiter of a node from within the node that sleeps on a descriptor.
+/// A function that rings, from within the node, a waiter that sleeps on a descriptor.
 #[derive(Clone)]
 pub(super) struct LocalRing(Option<Arc<dyn Fn(WaiterNumber) + Send + Sync>>);
 

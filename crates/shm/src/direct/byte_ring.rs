@@ -18,7 +18,8 @@ pub(super) struct ByteRing {
 // SAFETY: an address of memory that stays mapped as long as the value is used, the same for
 // every thread. The locks of the end decide which thread may write there, not this handle.
 unsafe impl Send for ByteRing {}
-// SAFETY: as above.
+// SAFETY: a shared `ByteRing` gives out the address alone, which is the same for every thread as
+// long as the mapping lasts. The locks of the end decide which thread may write there.
 unsafe impl Sync for ByteRing {}
 
 impl ByteRing {

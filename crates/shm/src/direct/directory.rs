@@ -29,7 +29,7 @@ const FOLLOWED: u64 = 1 << 24;
 /// Flag of an entry that peers do not find.
 const HIDDEN: u64 = 1 << 25;
 
-/// What a node publishes of a listener.
+/// The facts that a node publishes of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listing {
     /// The bound address. An unspecified one takes connections to every address of the node.
@@ -49,7 +49,7 @@ pub struct Listing {
 pub struct Found {
     /// The listener.
     pub listener: ListenerId,
-    /// What its node says of it.
+    /// The facts that its node publishes of it.
     pub listing: Listing,
     entry: u16,
 }

@@ -36,8 +36,7 @@ pub struct Half {
     mapped: Arc<Mapped>,
 }
 
-/// The other side's half of a bank, which this process can only read. A clone is of the same
-/// mapping.
+/// The peer's half of a bank, which this process can only read. A clone is of the same mapping.
 #[derive(Debug, Clone)]
 pub struct PeerHalf {
     mapped: Arc<Mapped>,
@@ -157,8 +156,8 @@ impl Half {
         self.mapped.record_line(number).write(record);
     }
 
-    /// What this side says of a number's connection of that generation; `None` if it stands for
-    /// another one.
+    /// This side's record of a number's connection of that generation; `None` if the record is of
+    /// another generation.
     ///
     /// # Panics
     ///
@@ -210,8 +209,8 @@ impl PeerHalf {
         self.mapped.bytes(number).map(drop)
     }
 
-    /// What the peer says of a number's connection of that generation; `None` if it stands for
-    /// another one, or what is there is no record. Addresses may be any: the caller checks them.
+    /// The peer's record of a number's connection of that generation; `None` if the record is of
+    /// another generation, or malformed. Addresses may be any: the caller checks them.
     ///
     /// # Panics
     ///
@@ -245,7 +244,8 @@ impl Mapped {
             Some(base) => base,
             None => self.map_extent(number / EXTENT)?,
         };
-        // SAFETY: the extent has EXTENT × RING_BYTES bytes.
+        // SAFETY: the extent at `base` has `EXTENT * RING_BYTES` bytes, and the remainder is below
+        // `EXTENT`.
         Ok(unsafe { base.add(number % EXTENT * RING_BYTES) })
     }
 

@@ -29,9 +29,9 @@ pub struct Bank {
     pub number: u32,
     /// The side of this node.
     pub side: Side,
-    /// What this side writes.
+    /// The half that this side writes.
     pub half: Half,
-    /// What the other side writes.
+    /// The half that the peer writes.
     pub peer: PeerHalf,
     /// Locks of this side.
     pub ends: Ends,
@@ -41,7 +41,7 @@ pub struct Bank {
     pub peer_signals: Signals,
     /// This node's waiters.
     pub waiters: Waiters,
-    /// The other node's waiters and listeners.
+    /// The peer's waiters and listeners.
     pub peer_directory: PeerDirectory,
     /// The largest rings that this side maps of the peer's: 16 KiB for another user's node that
     /// has used up what is granted to it.
@@ -54,10 +54,10 @@ pub struct Bank {
     pub recorder: Option<Box<dyn Recorder>>,
 }
 
-/// What an end is to begin with.
+/// The record and the window with which an end begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beginning {
-    /// What the end says of its connection.
+    /// The end's record of its connection.
     pub record: Record,
     /// Bytes that the peer may write beyond those read: SO_RCVBUF and SO_SNDBUF, 4 MiB at most.
     pub window: u64,
@@ -119,9 +119,9 @@ impl Bank {
         Ok(end)
     }
 
-    /// Gives the pages of a number back at which this side has no connection: small rings keep
-    /// theirs from one connection to the next, and a peer that reads them makes pages, too. For
-    /// the engine, now and then. Returns `false` if there is a connection.
+    /// Gives the pages of a number back at which this side has no connection. Small rings keep
+    /// theirs from one connection to the next, and a peer that reads them makes pages, too. For the
+    /// engine, now and then. Returns `false` if there is a connection.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Bank {
         queue.map_or(0, |queue| queue.pending())
     }
 
-    /// Tells the waiters of a listener that there is a connection: all that sleep without
+    /// Tells the waiters of a listener that there is a connection. It tells all that sleep without
     /// exclusivity, and one that sleeps exclusively and was not told yet.
     pub fn tell_listener(&self, listener: u16) {
         let Some(watch) = self.peer_directory.watch_line(listener) else {

@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-/// What a thread does at a [`Place`].
+/// A step of a thread at a [`Place`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Step {
@@ -215,7 +215,7 @@ impl Journal {
         }
     }
 
-    /// What a dead thread was doing, the outermost call first.
+    /// The steps of a dead thread, the outermost call first.
     pub fn found(&self, thread: ThreadNumber) -> impl Iterator<Item = (Place, Step)> {
         let steps = self.line(thread).steps.iter();
         steps.filter_map(|word| {

@@ -12,7 +12,7 @@
 //!   what the other stored before. A generation that was posted for is remembered, so that
 //!   a wait is told once; a generation never comes again.
 //!
-//! What the peer has written is loaded once and checked against what was seen before.
+//! Words that the peer has written are loaded once and checked against those seen before.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -326,7 +326,7 @@ pub(super) struct Incoming<'a> {
     pub(super) peer: PeerLines<'a>,
 }
 
-/// What there is to read.
+/// The bytes that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Available {
     /// This end's read position.
@@ -365,7 +365,7 @@ impl<'a> Incoming<'a> {
         read.class_limit.store(class_limit as u64, Relaxed);
     }
 
-    /// What there is to read. `Ok(None)`: the peer has not accepted the connection.
+    /// The bytes that can be read. Returns `Ok(None)` if the peer has not accepted the connection.
     #[inline]
     pub(super) fn available(&self, is_live: bool) -> Result<Option<Available>, Offence> {
         if !is_live {
@@ -458,7 +458,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// What an end waits for. All calls are made with its arm lock.
+/// The waits of an end. All calls are made with its arm lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arming<'a> {
     pub(super) arm: &'a ArmLine,
@@ -518,8 +518,8 @@ pub(super) fn read_mark(r: u64, low: u64, class: Class, seen: u64, edge: bool) -
     }
 }
 
-/// The peer's `r` from which on a wait for room is over: when a third of what the reader's
-/// window and the ring allow is free.
+/// The peer's `r` from which on a wait for room is over. From there on, a third of what the
+/// reader's window and the ring allow is free.
 pub(super) fn room_mark(w: u64, layout: Layout, window: u64) -> u64 {
     let third = window.min(layout.class.bytes()) / 3;
     let by_window = w.saturating_add(third).saturating_sub(window);

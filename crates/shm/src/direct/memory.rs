@@ -35,7 +35,7 @@ pub enum MemoryError {
     /// The memory does not begin as memory of its kind does.
     #[error("the memory is none of direct connections")]
     Foreign,
-    /// The other node's build lays memory out otherwise.
+    /// The peer's build lays memory out otherwise.
     #[error("the memory is of version {0}, this build knows {VERSION} only")]
     Version(u32),
     /// The descriptor now stands for something else: the program has closed it.
@@ -153,7 +153,7 @@ impl Memory {
         Ok(opened.map_err(RegionError::Reopen)?)
     }
 
-    /// What a random number tells this memory from any other by.
+    /// The random number that tells this memory from any other.
     pub(super) fn incarnation(&self) -> u64 {
         self.header().incarnation.load(Relaxed)
     }
@@ -190,7 +190,8 @@ pub(super) unsafe trait Line {}
 macro_rules! lines {
     ($($line:ident),*) => {
         $(
-            // SAFETY: a structure of atomics, see the layout.
+            // SAFETY: the structure consists of atomics alone, for which every bit pattern is a
+            // value.
             unsafe impl Line for super::bank::$line {}
         )*
     };
@@ -215,9 +216,9 @@ lines!(
     LocalLine,
     PortLine
 );
-// SAFETY: atomics.
+// SAFETY: an array of atomic words has no padding, and every bit pattern is a value at any time.
 unsafe impl<const N: usize> Line for [crate::futex::AtomicU64; N] {}
-// SAFETY: atomics.
+// SAFETY: an array of atomic words has no padding, and every bit pattern is a value at any time.
 unsafe impl<const N: usize> Line for [crate::futex::AtomicU32; N] {}
 
 fn identity(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
@@ -235,7 +236,8 @@ pub(super) struct Mapping {
 // SAFETY: an address range that stays mapped until it is dropped, which is the same for every
 // thread. What is in it is accessed as atomics, or by raw copies under a lock.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: a shared `Mapping` gives out an address range that stays mapped until it is dropped. The
+// memory is accessed as atomics, or by raw copies under a lock.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

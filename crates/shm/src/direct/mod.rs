@@ -9,8 +9,9 @@
 //! | [`Signals`] to this side: ready bits, bells, accept queues | both | for writing: hints only |
 //! | [`Ends`]: locks and what this side has seen | this node | never |
 //!
-//! A node has two more, whatever the number of its banks: the [`Directory`] of its listeners and
-//! waiters, which peers read as a [`PeerDirectory`], and the [`Journal`] of its threads.
+//! A node has two more, whatever the number of its banks. One is the [`Directory`] of its listeners
+//! and waiters, which peers read as a [`PeerDirectory`]. The other is the [`Journal`] of its
+//! threads.
 //!
 //! [`bank`] is the layout of all of them. A word that a peer writes is loaded once, checked, and
 //! then used. No word of a peer can make this node access memory outside of the peer's half.

@@ -1,8 +1,8 @@
 //! Batches of ports, from which a process takes some without asking the node.
 //!
-//! A batch is a range of up to 64 ports that the kernel reserves for the node, and a word with a
-//! bit for each one that is free. The lease is needed to get a batch and to give it back, not to
-//! take a port.
+//! A batch is a range of up to 64 ports that the kernel reserves for the node. A word has a bit for
+//! each port that is free. The lease is needed to get a batch and to give it back, not to take a
+//! port.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -15,7 +15,7 @@ pub struct ListenerId {
     pub generation: u64,
 }
 
-/// What an end says of its connection.
+/// An end's facts about its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// Tells this connection from earlier ones of the number; never 0.

@@ -1,4 +1,4 @@
-//! What the engine does at ends where a thread has died.
+//! Recovery by the engine of ends where a thread has died.
 
 use core::sync::atomic::Ordering::Acquire;
 

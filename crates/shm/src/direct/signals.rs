@@ -19,7 +19,7 @@ use crate::futex::AtomicU64;
 
 /// Memory that both nodes of a bank write, in which one of them is told where to look.
 ///
-/// What stands in it is a hint: a wrong bit costs a look, a missing one a wait of that pair's
+/// Each bit in it is a hint: a wrong bit costs a look, a missing one a wait of that pair's
 /// connections. The node that is told makes it. A clone is of the same mapping.
 #[derive(Debug, Clone)]
 pub struct Signals {
@@ -131,8 +131,8 @@ impl Signals {
         for_each_waiter(&watch.exclusive, tell);
     }
 
-    /// Sets every bit of a waiter, so that all its sources in this bank are looked at: a process
-    /// has died that may have taken some.
+    /// Sets every bit of a waiter, so that all its sources in this bank are looked at. A process
+    /// that has died may have taken some.
     pub fn set_all(&self, waiter: WaiterNumber) {
         self.ready(waiter).set_all();
     }

@@ -1,9 +1,9 @@
 //! Waiters: how they sleep, and how they are rung.
 //!
-//! A waiter that is about to sleep remembers its bell words, begins a new sleep generation,
-//! fences, and looks once more. A ringer has stored what there is and fenced; then it loads the
-//! generation. It changes the bell word, wakes, and only then notes that this generation was
-//! told: a ringer that is stopped in between keeps no other one from ringing.
+//! A waiter that is about to sleep remembers its bell words, begins a new sleep generation, fences,
+//! and looks once more. A ringer has stored what there is and fenced; then it loads the generation.
+//! It changes the bell word, wakes, and only then notes that this generation was told. So a ringer
+//! that is stopped in between keeps no other one from ringing.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -19,7 +19,7 @@ use super::signals::Signals;
 use super::waiter;
 use crate::futex::AtomicU32;
 
-/// What a waiter is.
+/// The kind of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WaiterKind {
     /// A thread in a call on one connection: it looks there, and needs no ready bits.
@@ -79,8 +79,7 @@ impl Waiters {
         }
     }
 
-    /// These waiters, with what rings one of them that sleeps on a descriptor when a process of
-    /// the node rings it.
+    /// Sets what rings a waiter that sleeps on a descriptor when a process of the node rings it.
     pub fn with_local_ring(mut self, ring: impl Fn(WaiterNumber) + Send + Sync + 'static) -> Waiters {
         self.local_ring = LocalRing::new(ring);
         self
@@ -256,8 +255,9 @@ impl Waiters {
     }
 
     /// Ends what a dead thread has left at waiters: its sleep, the lock of those that collect, and
-    /// bitmaps. After [`Bank::recover`](super::Bank::recover) of each end at which it was. Returns the waiters whose bits have to be set again, since the thread may have
-    /// taken some, and that have to be rung, since it may have been rung instead of another.
+    /// bitmaps. Call it after [`Bank::recover`](super::Bank::recover) of each end at which the
+    /// thread was. Returns the waiters whose bits have to be set again, since the thread may have
+    /// taken some. They have to be rung, too, since it may have been rung instead of another.
     pub fn recover(&self, dead: ThreadNumber, thread: ThreadNumber) -> [Option<WaiterNumber>; 2] {
         super::bitmaps::free_of_dead(self, dead);
         let line = self.journal.line(dead);

@@ -158,7 +158,7 @@ impl Lease {
     }
 
     /// Waits for the lease until a time in nanoseconds on the monotonic clock, or some hundredths
-    /// of a second longer. False: another thread holds it all the time.
+    /// of a second longer. Returns `false` if other threads held it all the time.
     pub fn acquire_until(&self, until_ns: u64) -> Result<bool, Revoked> {
         let goes_on = |waited| self.keep_watch(waited) && now_ns() < until_ns;
         self.side().acquire(goes_on)
@@ -213,9 +213,9 @@ impl Lease {
         self.words.0.word(EPOCH).load(Acquire)
     }
 
-    /// Takes the lease from a dead process, and begins an epoch. False: the process did not hold
-    /// it. Call this whenever a process dies: it also completes the wake-ups that the process has
-    /// left undone.
+    /// Takes the lease from a dead process, and begins an epoch. Returns `false` if the process did
+    /// not hold it. Call this whenever a process dies: it also completes the wake-ups that the
+    /// process has left undone.
     ///
     /// A process that is not dead loses the lease without knowing it.
     #[must_use]
@@ -308,8 +308,8 @@ impl Lease {
         self.side().take_or_request()
     }
 
-    /// Releases the lease. False: there is a request, which the caller has to serve before the next
-    /// attempt.
+    /// Releases the lease. Returns `false` if there is a request, which the caller has to serve
+    /// before the next attempt.
     #[inline]
     pub(super) fn release_unless_requested(&self) -> Result<bool, Revoked> {
         self.side().release_unless_requested()

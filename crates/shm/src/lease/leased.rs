@@ -158,8 +158,8 @@ impl<T, F: Farewell<T>> Leased<T, F> {
         }
     }
 
-    /// Takes the lease if it is free. `None`: the holder serves the request that the caller left
-    /// before this call.
+    /// Takes the lease if it is free. Returns `None` if the holder serves the request that the
+    /// caller left before this call.
     #[inline]
     pub fn try_lock_or_request(&self) -> Result<Option<LeaseGuard<'_, T, F>>, Revoked> {
         match self.lease.try_acquire_or_request()? {

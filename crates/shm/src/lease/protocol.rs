@@ -99,8 +99,8 @@ impl<F: Futex> Side<'_, F> {
         taken.is_ok() || self.take(Right::Newcomer) == Ok(true)
     }
 
-    /// Waits for the lease. Calls `goes_on` after every sleep, with its result. False: `goes_on`
-    /// returned false.
+    /// Waits for the lease. Calls `goes_on` after every sleep, with its result. Returns `false` if
+    /// `goes_on` returned `false`.
     #[inline]
     pub(crate) fn acquire(&self, goes_on: impl FnMut(Waited) -> bool) -> Result<bool, Revoked> {
         let word = self.futex.word();
@@ -193,8 +193,8 @@ impl<F: Futex> Side<'_, F> {
         }
     }
 
-    /// Tells the holder that this thread has to be woken. Returns the word to sleep on; `None`: the
-    /// thread should try again.
+    /// Tells the holder that this thread has to be woken. Returns the word to sleep on, or `None`
+    /// if the thread should try again.
     pub(super) fn announce_sleep(&self, right: Right) -> Option<u32> {
         let word = self.futex.word();
         let found = word.load(Relaxed);
@@ -228,7 +228,7 @@ impl<F: Futex> Side<'_, F> {
     }
 
     /// Takes the lease if it is free, and otherwise tells the holder of a request that was left
-    /// before. True: it was taken.
+    /// before. Returns `true` if it was taken.
     #[inline]
     pub(crate) fn take_or_request(&self) -> Result<bool, Revoked> {
         let word = self.futex.word();
@@ -254,7 +254,7 @@ impl<F: Futex> Side<'_, F> {
     }
 
     /// Releases the lease, unless there is a request. Then this process still holds the lease, and
-    /// has to serve the request before the next call. True: it was released.
+    /// has to serve the request before the next call. Returns `true` if it was released.
     #[inline]
     pub(crate) fn release_unless_requested(&self) -> Result<bool, Revoked> {
         let word = self.futex.word();
@@ -353,8 +353,8 @@ impl<F: Futex> Side<'_, F> {
         self.acquire_contended(right, goes_on)
     }
 
-    /// Takes the lease from a dead process. False: it did not hold the lease. In either case, no
-    /// thread waits any longer for a wake-up that the process owed.
+    /// Takes the lease from a dead process. Returns `false` if it did not hold the lease. In either
+    /// case, no thread waits any longer for a wake-up that the process owed.
     ///
     /// The process's end, which the kernel has reported, orders its writes before this.
     #[cold]
@@ -416,9 +416,10 @@ impl<F: Futex> Side<'_, F> {
 pub(super) enum Right {
     /// The lease if it is free.
     Newcomer,
-    /// Also a lease that was handed over: this thread did that, and no other thread came.
+    /// A free lease, or one that was handed over. This thread handed it over, and no other thread
+    /// came.
     Giver,
-    /// Also a lease that was handed over: this thread has slept for it.
+    /// A free lease, or one that was handed over. This thread has slept for it.
     Sleeper,
 }
 

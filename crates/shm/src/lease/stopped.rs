@@ -96,9 +96,9 @@ mod system {
 
     /// The state of a tracee.
     enum Found {
-        /// It runs.
+        /// The tracee runs.
         Running,
-        /// It has stopped, for a signal that it has not taken yet, or for none.
+        /// The tracee has stopped, for a signal that it has not taken yet, or for none.
         At(c_int),
         Ended,
     }

@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use super::protocol::fence;
 
-/// Registers this process. False: the system cannot, or refuses.
+/// Registers this process. Returns `false` if the system cannot, or refuses.
 #[cfg(not(any(loom, miri)))]
 pub(super) fn agree() -> bool {
     use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
@@ -41,8 +41,8 @@ pub(super) fn agree() -> bool {
 /// [`announce_sleep`](super::Consumer::announce_sleep) and
 /// [`confirm_sleep`](super::Consumer::confirm_sleep). `everywhere`: one of the rings needs a fence
 /// in all processes. Its sleep was announced so, or its producer waits and has
-/// [promised](super::Rings::fences_everywhere) it. False: do not sleep, because the thread may not
-/// be woken.
+/// [promised](super::Rings::fences_everywhere) it. Returns `false` if the thread must not sleep,
+/// because it may not be woken.
 pub fn fence_before_sleep(everywhere: bool) -> bool {
     sleeper(everywhere)
 }
@@ -57,8 +57,8 @@ pub(super) fn sender(light: bool) {
     }
 }
 
-/// The sleeper's half; `heavy` if senders rely on it. False: the fence is not available any more,
-/// and a sleeper may not be woken.
+/// The sleeper's half; `heavy` if senders rely on it. Returns `false` if the fence is not available
+/// any more. A sleeper may not be woken then.
 pub(super) fn sleeper(heavy: bool) -> bool {
     fence(SeqCst);
     !heavy || everywhere()

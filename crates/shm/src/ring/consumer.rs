@@ -48,8 +48,8 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Lets the other side reuse the space of all passed records; call it once a burst. True: the
-    /// other side waits for space, and its doorbell must be rung.
+    /// Lets the other side reuse the space of all passed records; call it once a burst. Returns
+    /// `true` if the other side waits for space, and its doorbell must be rung.
     #[inline]
     #[must_use = "if this is true, the producer must be rung"]
     pub fn release(&mut self) -> bool {
@@ -72,8 +72,8 @@ impl<'a> Consumer<'a> {
         self.incoming.position()
     }
 
-    /// Announces that this side will sleep until rung. False: there is a record, and nothing was
-    /// announced. Release all passed records first.
+    /// Announces that this side will sleep until rung. Returns `false` if there is a record, and
+    /// nothing was announced. Release all passed records first.
     #[inline]
     pub fn prepare_sleep(&mut self) -> bool {
         self.incoming.prepare_sleep()
@@ -88,8 +88,8 @@ impl<'a> Consumer<'a> {
         self.incoming.announce_sleep()
     }
 
-    /// The second half of [`Consumer::prepare_sleep`]. False: there is a record, and the
-    /// announcement was withdrawn.
+    /// The second half of [`Consumer::prepare_sleep`]. Returns `false` if there is a record, and
+    /// the announcement was withdrawn.
     #[inline]
     pub fn confirm_sleep(&mut self) -> bool {
         self.incoming.confirm_sleep()

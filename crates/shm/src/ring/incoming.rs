@@ -60,7 +60,8 @@ impl<W: Words> Incoming<'_, W> {
         self.state.position = self.state.position.wrapping_add(header.size());
     }
 
-    /// Lets the producer reuse the consumed space. True: the producer waits and must be rung.
+    /// Lets the producer reuse the consumed space. Returns `true` if the producer waits and must be
+    /// rung.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.state.position == self.state.released {
@@ -95,7 +96,8 @@ impl<W: Words> Incoming<'_, W> {
         true
     }
 
-    /// Announces that this side will sleep. False: there is a record, and nothing was announced.
+    /// Announces that this side will sleep. Returns `false` if there is a record, and nothing was
+    /// announced.
     #[inline]
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let everywhere = self.announce_sleep();

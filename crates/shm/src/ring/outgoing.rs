@@ -73,7 +73,7 @@ impl<W: Words> Outgoing<'_, W> {
         self.state.position = self.state.position.wrapping_add(header.size());
     }
 
-    /// Lets the consumer see the committed records. True: it sleeps and must be rung.
+    /// Lets the consumer see the committed records. Returns `true` if it sleeps and must be rung.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.state.position == self.state.published {
@@ -120,8 +120,8 @@ impl<W: Words> Outgoing<'_, W> {
         Err(fault)
     }
 
-    /// Announces that this side waits for space for a record of `len` bytes. False: there is no
-    /// need to wait, and nothing was announced.
+    /// Announces that this side waits for space for a record of `len` bytes. Returns `false` if
+    /// there is no need to wait, and nothing was announced.
     pub(super) fn prepare_wait(&mut self, len: u64) -> bool {
         self.announce_wait();
         if barrier::sleeper(self.ring.fences.own) {

@@ -52,8 +52,8 @@ impl<'a> Producer<'a> {
         })
     }
 
-    /// Lets the other side see all committed records. True: it sleeps, and its doorbell must be
-    /// rung.
+    /// Lets the other side see all committed records. Returns `true` if it sleeps, and its doorbell
+    /// must be rung.
     #[inline]
     #[must_use = "if this is true, the consumer must be rung"]
     pub fn publish(&mut self) -> bool {
@@ -74,8 +74,8 @@ impl<'a> Producer<'a> {
     }
 
     /// Announces that this side waits for room for a record of `len` bytes; the other side then
-    /// rings when there may be some. False: there is room now (or an error that a reservation
-    /// reports), and nothing was announced.
+    /// rings when there may be some. Returns `false` if there is room now (or an error that a
+    /// reservation reports), and nothing was announced.
     pub fn prepare_wait(&mut self, len: usize) -> bool {
         self.outgoing
             .prepare_wait((len as u64).min(self.outgoing.max_record()))

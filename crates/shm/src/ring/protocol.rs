@@ -60,7 +60,7 @@ pub enum ReserveError {
     /// Longer than any record of this ring.
     #[error("the record is longer than the ring allows")]
     TooLong,
-    /// The other side broke the rules; the ring is unusable.
+    /// The peer broke the rules; the ring is unusable.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }

@@ -184,7 +184,8 @@ impl Direction {
     ) -> Self {
         assert!(records.is_multiple_of(64) && records + capacity as usize <= region.len());
         Self {
-            // SAFETY: the records lie in the mapping, which the direction keeps.
+            // SAFETY: `records` lies in the mapping, as asserted, and the direction keeps the
+            // region.
             records: unsafe { region.base_mut().add(records) },
             mask: (capacity - 1) & !(RECORD_ALIGN - 1),
             consumed,

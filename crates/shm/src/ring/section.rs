@@ -40,7 +40,7 @@ pub enum SectionError {
     /// The memory is not a section.
     #[error("the memory does not hold a ring")]
     NotASection,
-    /// The other side has another version.
+    /// The peer has another version.
     #[error("the ring has version {0}, this build knows {VERSION} only")]
     Version(u16),
 }
@@ -137,7 +137,7 @@ impl Section {
     }
 }
 
-/// The other side's section, for reading only. Its header was copied and checked.
+/// The peer's section, for reading only. Its header was copied and checked.
 #[derive(Debug)]
 pub struct PeerSection {
     pub(super) region: Region,

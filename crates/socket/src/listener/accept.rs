@@ -17,12 +17,13 @@ use crate::node::Shared;
 use crate::stream::direct::DirectConnection;
 use crate::stream::{Connected, TcpStream};
 
-/// How peers know a listener, as of an epoch of the directory.
+/// The id by which peers know a listener, as of an epoch of the directory.
 #[derive(Debug, Default)]
 pub(super) struct PublishedAs(Mutex<Option<(u64, Option<direct::ListenerId>)>>);
 
 impl Listener {
-    /// How peers know the listener. `None`: it takes connections over TCP only.
+    /// The id by which peers know the listener. Returns `None` if it takes connections over TCP
+    /// only.
     pub(crate) fn direct_id(&self, direct: &Direct) -> Option<direct::ListenerId> {
         let epoch = direct.directory().epoch();
         let mut known = self.published.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +39,7 @@ impl Listener {
         id
     }
 
-    /// Whether a connection waits, of a listener that peers know.
+    /// Whether a direct connection waits at a listener that peers know.
     pub(crate) fn has_direct(&self) -> bool {
         let Some(direct) = self.node.shards().ok().and_then(Shards::direct) else {
             return false;
@@ -47,7 +48,7 @@ impl Listener {
         id.is_some_and(|id| direct.tcp_waiting(id) > 0 || has_waiting(&direct.accepting(), id))
     }
 
-    /// Direct connections that wait.
+    /// The number of direct connections that wait.
     pub(super) fn waiting_directly(&self) -> u32 {
         let Some(direct) = self.node.shards().ok().and_then(Shards::direct) else {
             return 0;
@@ -59,8 +60,8 @@ impl Listener {
         u32::try_from(pending).unwrap_or(u32::MAX)
     }
 
-    /// How peers know the listener, if the engine sees to connections that come over TCP: then no
-    /// call on the listener takes the lease.
+    /// The id by which peers know the listener, if the engine accepts connections that come over
+    /// TCP. Then no call on the listener takes the lease.
     pub(super) fn leaseless(&self) -> Option<direct::ListenerId> {
         let shards = self.node.shards().ok()?;
         let direct = shards.direct()?;
@@ -214,7 +215,7 @@ impl TcpListener {
     }
 }
 
-/// Waits for a connection, of which one thread is told that waits so.
+/// Waits for a connection. Of the threads that wait so, one is told of it.
 struct ForConnection<'a> {
     direct: &'a Direct,
     banks: &'a [Arc<Bank>],
@@ -265,7 +266,7 @@ impl Operation for Accept {
     }
 }
 
-/// A connection that was accepted, and what this process has to know of it.
+/// A connection that was accepted, with the facts that this process needs of it.
 struct Accepted {
     shard: u8,
     id: ConnectionId,
@@ -290,8 +291,8 @@ impl Accepted {
     }
 }
 
-/// Takes a connection in whichever shard there is one, and lets the holder stand for it
-/// at once: its process may die.
+/// Takes a connection in a shard that has one, and lets the holder stand for it at once: its
+/// process may die.
 struct AcceptAnywhere<'a> {
     ids: &'a [ListenerId],
     shards: &'a Shards,

@@ -1,6 +1,6 @@
 //! Listeners.
 //!
-//! `accept` has what concerns accepting connections.
+//! Accepting connections is in `accept`.
 
 mod accept;
 
@@ -20,11 +20,10 @@ use crate::error::{from_holder, from_socket, invalid};
 use crate::node::{Node, Shared};
 use crate::stream::{TcpStream, each_address};
 
-/// Connections that wait to be accepted unless said otherwise, as many as
-/// std's listeners have on Linux.
+/// Default limit of connections that wait to be accepted, that of std's listeners on Linux.
 const BACKLOG: u32 = 4096;
 
-/// A socket that others connect to.
+/// A TCP socket that accepts connections.
 ///
 /// The methods that `std::net::TcpListener` has too mean the same here.
 /// Dropping the last handle closes it; connections that wait are reset.
@@ -34,18 +33,18 @@ pub struct TcpListener {
 
 pub(crate) struct Listener {
     node: Arc<Shared>,
-    /// By shard.
+    /// The listener's id in each shard.
     ids: Vec<ListenerId>,
-    /// Taken when it is dropped, and not before.
+    /// The holder; taken when the listener is dropped, and not before.
     holder: Option<Holder>,
     /// Whether calls wait, for all processes that have the listener.
     description: Description,
-    /// Whoever waits for it is known to be told on the node.
+    /// The node knows that threads that wait for the listener are told on the node.
     attended: AtomicBool,
-    /// The shard of who waits for it is known.
+    /// The shard of the threads that wait for it is known.
     settled: AtomicBool,
     spin: SpinBudget,
-    /// How peers know it.
+    /// The id by which peers know the listener.
     published: PublishedAs,
 }
 
@@ -54,7 +53,7 @@ impl Listener {
         &self.node
     }
 
-    /// What the listener is in each shard of its node.
+    /// The listener's id in each shard of its node.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u8, Event)> {
         (0..).zip(self.ids.iter().map(|id| Event::Listener(*id)))
     }
@@ -78,12 +77,14 @@ impl TcpListener {
         Self::bind_with_backlog(node, addr, BACKLOG)
     }
 
-    /// As [`TcpListener::bind`]; at most `backlog` + 1 connections wait to be
-    /// accepted, in each of the node's shards. The peers of more have to wait for their turn.
+    /// Listens at an address of the node, with a limit of waiting connections. At most `backlog` +
+    /// 1 connections wait to be accepted, in each of the node's shards. The peers of more have to
+    /// wait for their turn.
     ///
     /// # Errors
     ///
-    /// As for [`TcpListener::bind`].
+    /// `AddrInUse`, also if a program of the kernel beside the node has the port;
+    /// `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind_with_backlog<A: ToSocketAddrs>(
         node: &Node,
         addr: A,
@@ -97,12 +98,13 @@ impl TcpListener {
         })
     }
 
-    /// As [`TcpListener::bind_with_backlog`], with settings for the
-    /// connections that will be accepted.
+    /// Listens at an address of the node, with settings for the connections that will be accepted.
+    /// At most `backlog` + 1 connections wait to be accepted, in each of the node's shards.
     ///
     /// # Errors
     ///
-    /// As for [`TcpListener::bind`].
+    /// `AddrInUse`, also if a program of the kernel beside the node has the port;
+    /// `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind_with_settings(
         node: &Node,
         addr: SocketAddr,
@@ -113,12 +115,12 @@ impl TcpListener {
         Self::bind_with_holder(node, addr, holder, backlog, settings)
     }
 
-    /// As [`TcpListener::bind_with_settings`], for a program that listens at the same
-    /// address and port in the kernel beside the node, which leaves no port to anybody else.
+    /// Listens with settings, for a program that also listens in the kernel at the same address and
+    /// port. The kernel then leaves the port to no other program.
     ///
     /// # Errors
     ///
-    /// As for [`TcpListener::bind`].
+    /// `AddrInUse`, `AddrNotAvailable`; ENOBUFS if there are too many listeners.
     pub fn bind_beside_kernel(
         node: &Node,
         addr: SocketAddr,
@@ -141,7 +143,7 @@ impl TcpListener {
         let (holder, ids) = node.shared.make_everywhere(holder, |_, shard| {
             let listened = shard.listen(addr, backlog, settings);
             let id = listened.map_err(from_socket)?;
-            // The first shard chooses the port, and sees to it that nobody else has it.
+            // The first shard chooses the port, and keeps it from every other listener.
             let port = shard.stack.listener_addr(id).map_or(0, |addr| addr.port());
             addr.set_port(port);
             Ok((Event::Listener(id), id))
@@ -196,9 +198,9 @@ impl TcpListener {
         Ok(Self::new(node, ids.ok_or_else(no_listener)?, holder))
     }
 
-    /// The descriptor that keeps the listener open: whoever has a copy can make a
-    /// listener of it, [`TcpListener::from_fd`]. It does not survive `exec` unless told
-    /// so, and nothing but that can be done with it.
+    /// The descriptor that keeps the listener open. A process that has a copy can make a listener
+    /// of it with [`TcpListener::from_fd`]. It has no other use, and does not survive `exec` unless
+    /// told so.
     ///
     /// # Errors
     ///
@@ -209,19 +211,21 @@ impl TcpListener {
         descriptor.map_err(from_holder)
     }
 
-    /// The descriptor in place of the listener, which stays open as long as somebody has
-    /// the descriptor.
+    /// Turns the listener into its descriptor. The listener stays open as long as a process has the
+    /// descriptor.
     ///
     /// # Errors
     ///
-    /// As [`TcpListener::descriptor`]; EMFILE if there is no room for another descriptor.
+    /// `Unsupported` if the node is only this process's; EMFILE if there is no room for another
+    /// descriptor.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.descriptor()?.try_clone_to_owned()
     }
 
-    /// Has the node's engine connect those who connect from now on to a listener of the kernel's
-    /// at the same place: all, for a process that cannot accept them here any more, or those who
-    /// wait here while nobody waits for them. In the table the process sees who they are.
+    /// Has the node's engine forward peers that connect from now on to a listener of the kernel's
+    /// at the same place. [`Forwarded`] says which: all, for a process that cannot accept here any
+    /// more, or those that arrive while no thread waits here. `callers` tells the process the
+    /// addresses of the forwarded peers.
     ///
     /// # Errors
     ///
@@ -236,12 +240,12 @@ impl TcpListener {
         })
     }
 
-    /// What all who have the listener share of it beside its stack.
+    /// The state of the listener beside its stack, which all processes that have it share.
     pub fn description(&self) -> &Description {
         &self.listener.description
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     ///
     /// # Errors
     ///
@@ -273,7 +277,7 @@ impl TcpListener {
         self.accept_or_wait(false)
     }
 
-    /// The connections that come, one after the other, for ever.
+    /// Iterates over the connections that come, without end.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -289,7 +293,7 @@ impl TcpListener {
         })
     }
 
-    /// Whether [`TcpListener::accept`] fails with `WouldBlock` instead of waiting.
+    /// Sets whether [`TcpListener::accept`] fails with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///
@@ -299,7 +303,7 @@ impl TcpListener {
         Ok(())
     }
 
-    /// What the listener is ready for, as far as what has arrived was looked at.
+    /// Returns the readiness of the listener, as far as received frames were looked at.
     ///
     /// # Errors
     ///
@@ -323,7 +327,7 @@ impl TcpListener {
         self.listener.leaseless().is_some()
     }
 
-    /// How many connections wait to be accepted, as far as what has arrived was looked at.
+    /// Returns how many connections wait to be accepted, as far as received frames were looked at.
     ///
     /// # Errors
     ///
@@ -337,7 +341,7 @@ impl TcpListener {
         Ok(waiting)
     }
 
-    /// Changes how many connections may wait, as a second `listen(2)` does.
+    /// Changes the limit of waiting connections, as a second `listen(2)` does.
     ///
     /// # Errors
     ///
@@ -360,7 +364,8 @@ impl TcpListener {
         Ok(())
     }
 
-    /// A listener has no errors of its own; std's has not either.
+    /// Takes the pending error: always `None`, for a listener has no errors of its own. std's has
+    /// none either.
     ///
     /// # Errors
     ///
@@ -369,15 +374,16 @@ impl TcpListener {
         Ok(None)
     }
 
-    /// Whether this process has waited for the listener, or is as one that has: see
+    /// Whether this process has waited for the listener, or counts as one that has: see
     /// [`TcpListener::attend`].
     #[inline]
     pub fn is_attended(&self) -> bool {
         self.listener.attended.load(Relaxed)
     }
 
-    /// Whoever waits for the listener is told on the node, as polls and calls that wait say by
-    /// themselves. [`Forwarded::Unattended`] concerns it no more.
+    /// Notes that threads that wait for the listener are told on the node. Polls and calls that
+    /// wait note this by themselves. [`Forwarded::Unattended`] forwards no peer of the listener any
+    /// more.
     ///
     /// # Errors
     ///
@@ -398,7 +404,7 @@ impl TcpListener {
         })
     }
 
-    /// For who knows it as long as it is there.
+    /// A reference that does not keep the listener open.
     pub(crate) fn downgrade(&self) -> Weak<Listener> {
         Arc::downgrade(&self.listener)
     }
@@ -407,7 +413,7 @@ impl TcpListener {
         Arc::clone(&self.listener)
     }
 
-    /// Does something in every shard.
+    /// Calls `act` in every shard.
     fn with(
         &self,
         mut call: impl FnMut(u8, &mut Shard, ListenerId) -> Result<(), SocketError>,

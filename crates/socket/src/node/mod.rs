@@ -21,12 +21,11 @@ use self::shared::Place;
 pub(crate) use self::shared::{Identified, OnShard, Shared};
 use crate::error::gone;
 
-/// A node of a fabric. A handle: clones stand for the same node.
+/// A node of a fabric. This is a handle: its clones are handles of the same node.
 ///
-/// Listeners and streams are made on a node, and keep it. When the last handle
-/// of any kind goes, what was written and closed is still delivered, for
-/// [`NodeConfig::drain`] at most; what is left then is reset, and the node
-/// leaves its fabric.
+/// Listeners and streams are made on a node, and keep it. When the last handle of any kind goes,
+/// what was written and closed is still delivered, for [`NodeConfig::drain`] at most. What is left
+/// then is reset, and the node leaves its fabric.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -61,7 +60,7 @@ pub struct Node {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What a node's stacks hold at the moment.
+/// The contents of a node's stacks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackInfo {
     /// Connections in context memory, half-open and closing ones included.
@@ -70,16 +69,16 @@ pub struct StackInfo {
     pub payload_blocks_used: u32,
     /// Bytes of context memory that an idle connection takes.
     pub context_bytes_per_connection: usize,
-    /// What the link can do.
+    /// The capabilities of the link.
     pub link: Capabilities,
-    /// Independent stacks in the node, of which these are the sums.
+    /// Independent stacks in the node, of which the other fields are the sums.
     pub shards: u8,
 }
 
 impl Node {
-    /// Makes the node and joins its fabric, if it has one. Its engine is a thread
-    /// of this process, and nobody else's: in a forked child every call on the node and
-    /// its sockets fails with `NetworkDown`.
+    /// Makes the node and joins its fabric, if it has one. Its engine is a thread of this process,
+    /// which alone can use the node. In a forked child every call on the node and its sockets fails
+    /// with `NetworkDown`.
     ///
     /// # Errors
     ///
@@ -89,8 +88,8 @@ impl Node {
         LocalNode::join(config).map(Node::local)
     }
 
-    /// Makes a node on a link. Its hardware address is the link's; what the
-    /// configuration says about the fabric does not count.
+    /// Makes a node on a link. Its hardware address is the link's; the configuration of the fabric
+    /// does not count.
     ///
     /// # Errors
     ///
@@ -99,8 +98,7 @@ impl Node {
         LocalNode::with_link(config, link).map(Node::local)
     }
 
-    /// Two nodes of one process with a cable between them: for tests. Fabrics do
-    /// not count.
+    /// Makes two nodes of one process with a cable between them, for tests. Fabrics do not count.
     ///
     /// # Errors
     ///
@@ -109,14 +107,13 @@ impl Node {
         Ok(LocalNode::pair(configs)?.map(Node::local))
     }
 
-    /// Attaches to a node that runs in an engine process, as `toehold up` starts one:
-    /// this process shares its address, its ports and its bounds with all others that
-    /// are attached to it.
+    /// Attaches to a node that runs in an engine process, as `toehold up` starts one. This process
+    /// shares the node's address, its ports and its bounds with all others that are attached to it.
     ///
-    /// Connections and listeners are kept open by descriptors, like the kernel's: a
-    /// forked child has its parent's, they can be [given](crate::TcpStream::into_fd) to
-    /// other processes, and are closed once nobody has them, however that came about.
-    /// Polls are not shared: a forked child makes its own.
+    /// Connections and listeners are kept open by descriptors, like the kernel's. A forked child
+    /// has its parent's, and they can be [given](crate::TcpStream::into_fd) to other processes.
+    /// They are closed once no process has them, for whatever reason. Polls are not shared: a
+    /// forked child makes its own.
     ///
     /// # Errors
     ///
@@ -136,8 +133,9 @@ impl Node {
         AttachedNode::attach_by(keeper, name).map(|node| Node::new(Place::Elsewhere(node)))
     }
 
-    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them: for a process
-    /// that may not look itself. None: there is no such node, or this one is the process's own.
+    /// The record of a node of the fabric, or those of all nodes, as the node's engine sees them.
+    /// It is for a process that may not look itself. Empty if there is no such node, or this one is
+    /// the process's own.
     pub fn names(&self, node: Option<&str>) -> Vec<NodeRecord> {
         match &self.shared.place {
             Place::Here(_) => Vec::new(),
@@ -164,9 +162,9 @@ impl Node {
         }
     }
 
-    /// Sends, receives and acknowledges on behalf of all sockets of the node,
-    /// until frames have arrived or `timeout` (`None`: any time) has passed.
-    /// Returns whether frames have arrived. For programs with a loop of their own.
+    /// Sends, receives and acknowledges on behalf of all sockets of the node, until frames have
+    /// arrived or `timeout` has passed (`None` means any time). Returns whether frames have
+    /// arrived. For programs with a loop of their own.
     ///
     /// # Errors
     ///
@@ -199,7 +197,7 @@ impl Node {
     }
 
     /// Whether a thread of this process is in the middle of the stack of a node that it has
-    /// attached to: if the process were killed now, the node would have to begin anew. May be
+    /// attached to. If the process were killed now, the node would have to begin anew. May be
     /// called in a signal's handler.
     pub fn is_busy(&self) -> bool {
         match &self.shared.place {
@@ -208,40 +206,40 @@ impl Node {
         }
     }
 
-    /// Before a process ends whose other threads use a node that it has attached to: keeps them
-    /// out of the stack from now on, and waits until none is in the middle of it, for some time
-    /// at most. May be called in a signal's handler.
+    /// Keeps the process's other threads out of the stack of a node that it has attached to, before
+    /// it ends. Waits until none is in the middle of it, for some time at most. May be called in a
+    /// signal's handler.
     pub fn leave(&self, longest: Duration) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.leave(longest);
         }
     }
 
-    /// After a process has ended that may have been the last one to have a connection or listener:
-    /// waits until the node's engine has closed it, but no longer than `longest`. May be called in a
-    /// signal's handler.
+    /// Waits until the node's engine has closed what a process had that has ended, but no longer
+    /// than `longest`. The process may have been the last one to have a connection or listener. May
+    /// be called in a signal's handler.
     pub fn await_closing(&self, longest: Duration) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.await_closing(longest);
         }
     }
 
-    /// From now on this process waits for no closing: it is about to lose the right to the system calls
-    /// that this takes.
+    /// Has this process wait for no closing from now on. It is about to lose the right to the
+    /// system calls that this takes.
     pub fn be_silent(&self) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.be_silent();
         }
     }
 
-    /// The process goes on after [`Node::leave`].
+    /// Lets the process go on after [`Node::leave`].
     pub fn stay(&self) {
         if let Place::Elsewhere(node) = &self.shared.place {
             node.stay();
         }
     }
 
-    /// What the stack has counted since the node was made.
+    /// The stack's counters since the node was made.
     ///
     /// # Errors
     ///
@@ -257,7 +255,7 @@ impl Node {
         })
     }
 
-    /// What the stack holds now.
+    /// Returns the present contents of the stacks.
     ///
     /// # Errors
     ///
@@ -304,9 +302,10 @@ impl Node {
             .contain(|| Ok(self.shared.enter(0)?.stack.listeners_at(local)))
     }
 
-    /// Whether a connection of the node has a port, so that no socket may be bound there: both must have set
-    /// SO_REUSEADDR, as `reuses` says of the one that is to be bound. An address of zeroes stands for all of its
-    /// family. Takes time in proportion to the most connections there ever were.
+    /// Whether a connection of the node has a port, so that no socket may be bound there. A socket
+    /// may be if both have set SO_REUSEADDR, as `reuses` says of the one that is to be bound. An
+    /// address of zeroes stands for all of its family. Takes time in proportion to the most
+    /// connections there ever were.
     ///
     /// # Errors
     ///

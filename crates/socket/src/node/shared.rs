@@ -1,5 +1,5 @@
-//! What all handles of a node and all its sockets share: the way to its shards, and how
-//! something is made and unmade in them.
+//! State that all handles of a node and all its sockets share. It has the way to the node's shards,
+//! and makes and unmakes what is in them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,28 +18,29 @@ use toehold_stack::{Event, Settings};
 
 use crate::error::{from_holder, gone, parents};
 
-/// How long the engine may take to close something, before whoever has let go of it goes on.
+/// Longest time that the engine may take to close something, before the caller that has let go of
+/// it goes on.
 const CLOSING: Duration = Duration::from_millis(200);
 
-/// What all handles of a node share.
+/// State that all handles of a node share.
 pub(crate) struct Shared {
     pub(super) place: Place,
-    /// Of calls that concern no socket.
+    /// The spin budget of calls that concern no socket.
     pub(super) spin: SpinBudget,
 }
 
-/// What a descriptor stands for, and its holder.
+/// A descriptor's holder, and the end or sockets that it stands for.
 pub(crate) enum Identified {
     Direct(Holder, DirectEnd),
-    /// By shard.
+    /// Something in shards, with its id in each.
     InShards(Holder, Vec<(u8, Event)>),
 }
 
-/// Where the node's engine is.
+/// The process of the node's engine.
 pub(super) enum Place {
-    /// In this process.
+    /// This process.
     Here(LocalNode),
-    /// In another one.
+    /// Another process.
     Elsewhere(AttachedNode),
 }
 
@@ -57,8 +58,8 @@ impl Shared {
         Ok(self.shards()?.get(shard))
     }
 
-    /// The same, if this process has used it before; a forked child need not begin to
-    /// just to let go of what it has copies of.
+    /// The node's shards, if this process has used them before. A forked child need not begin to
+    /// use them just to let go of its copies.
     #[inline]
     pub(crate) fn shards_in_use(&self) -> Option<&Shards> {
         match &self.place {
@@ -67,16 +68,16 @@ impl Shared {
         }
     }
 
-    /// Does something with the node's memory. Other programs of the node can write nonsense there, and
-    /// the stack panics at what cannot be. Then this process leaves that life of the node, and the
+    /// Calls `act`, which uses the node's memory. Other programs of the node can write nonsense
+    /// there, and the stack panics at it. Then this process leaves that life of the node, and the
     /// engine begins another one.
     ///
     /// # Errors
     ///
-    /// Those of `act`; `NetworkDown` if it panicked.
+    /// The errors of `act`; `NetworkDown` if it panicked.
     #[inline]
     pub(crate) fn contain<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        // Whatever was half done is the node's, which nobody uses any more.
+        // A call that was interrupted leaves its state to a node that no thread uses any more.
         match catch_unwind(AssertUnwindSafe(act)) {
             Ok(done) => done,
             Err(_) => self.abandon(),
@@ -107,8 +108,8 @@ impl Shared {
         self.shards_in_use().map_or(0, |shards| shards.get(0).process())
     }
 
-    /// Makes a connection in a shard, and what keeps it open. An error of `make` is the
-    /// error.
+    /// Makes a connection in a shard, with the holder that keeps it open. Returns the error of
+    /// `make`.
     pub(crate) fn make<T>(
         &self,
         shard: u8,
@@ -139,9 +140,9 @@ impl Shared {
         })
     }
 
-    /// Lets go of a connection of a shard: closes it, unless another process may have it
-    /// too, and then the engine closes it once nobody has it. `linger` says how long whoever is
-    /// the last to have it waits before that, if at all, and `wait` does so.
+    /// Lets go of a connection of a shard. Closes it, unless another process may have it too; then
+    /// the engine closes it once no process has it. `linger` says how long the last process to have
+    /// it waits before that, if at all, and `wait` does so.
     pub(crate) fn unmake(
         &self,
         shard: u8,
@@ -190,8 +191,8 @@ impl Shared {
         })
     }
 
-    /// What will keep a listener open, and where it is to listen: the kernel beside the
-    /// node, if there is one, leaves that port to it from now on.
+    /// The holder that will keep a listener open, and the address where it is to listen. The kernel
+    /// beside the node, if there is one, leaves that port to it from now on.
     pub(crate) fn holder_at(&self, at: SocketAddr, settings: &Settings) -> io::Result<(Holder, SocketAddr)> {
         self.contain(|| {
             let handle = self.handle(0)?;
@@ -246,8 +247,8 @@ impl Shared {
         })
     }
 
-    /// Lets go of what was made so, by shard: a port is free when it is closed in the
-    /// first one, which is the last.
+    /// Lets go of something in every shard. The port is free when it is closed in the first shard,
+    /// which comes last.
     pub(crate) fn unmake_everywhere(&self, holder: Holder, sources: &[Event]) -> io::Result<()> {
         self.contain(|| {
             let Some(shards) = self.shards_in_use() else {
@@ -286,7 +287,8 @@ impl Shared {
         }
     }
 
-    /// What a descriptor stands for: an end of a direct connection, or something in shards.
+    /// Finds the end of a direct connection, or the sockets in shards, that a descriptor stands
+    /// for.
     pub(crate) fn identify_direct(&self, descriptor: OwnedFd) -> io::Result<Identified> {
         self.contain(|| {
             let shards = self.shards()?;
@@ -318,7 +320,7 @@ impl Shared {
         owned.ok_or_else(|| Errno::NOBUFS.into())
     }
 
-    /// It was closed.
+    /// Notes that this process has closed the poll.
     pub(crate) fn disown(&self, index: u8, shard: &mut Guard<'_>, ownership: Ownership) {
         if let Ok(handle) = self.handle(index) {
             handle.disown(shard, ownership);
@@ -367,7 +369,7 @@ impl OnShard {
         self.node.enter(self.index)
     }
 
-    /// See [`Shared::block`].
+    /// Waits for an operation as [`Shared::block`] does.
     pub(crate) fn block<O: Operation>(
         &self,
         shard: &mut Guard<'_>,
@@ -384,7 +386,7 @@ impl OnShard {
         self.node.settle(self.index, shard);
     }
 
-    /// See [`Shared::unmake`].
+    /// Lets go of a connection as [`Shared::unmake`] does.
     pub(crate) fn unmake(
         &self,
         holder: Holder,

@@ -1,7 +1,7 @@
 //! Whether a thread waits with a poll.
 //!
 //! A program that registers a listener may wait for it past this crate: it calls libc's `epoll_ctl`
-//! and makes the system call `epoll_wait` itself. Then the engine has to see to the listener's
+//! and makes the system call `epoll_wait` itself. Then the engine has to forward the listener's
 //! connections.
 
 use std::io;
@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::listener::{Listener, TcpListener};
 
-/// Who waits, and for what nobody has waited yet.
+/// Whether a thread waits, and the listeners that were registered before one did.
 #[derive(Default)]
 pub(super) struct Audience {
     is_there: AtomicBool,
-    /// What was registered before anybody waited.
+    /// Listeners that were registered before a thread waited.
     before: Mutex<Vec<Weak<Listener>>>,
 }
 
@@ -23,7 +23,7 @@ impl Audience {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener was registered.
+    /// Notes that a listener was registered.
     pub(super) fn is_for(&self, listener: &TcpListener) -> io::Result<()> {
         let mut before = self.before();
         if self.is_there.load(Relaxed) {
@@ -35,7 +35,7 @@ impl Audience {
         Ok(())
     }
 
-    /// Somebody waits.
+    /// Notes that a thread waits.
     #[inline]
     pub(super) fn is_there(&self) -> io::Result<()> {
         if self.is_there.load(Relaxed) {

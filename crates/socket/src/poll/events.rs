@@ -1,4 +1,4 @@
-//! What a poll is asked for, and what it tells.
+//! Interests that a poll is asked for, and the events that it reports.
 
 use std::num::NonZero;
 
@@ -9,7 +9,7 @@ use toehold_stack::Readiness;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub usize);
 
-/// A socket is ready.
+/// A report that a socket is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     token: Token,
@@ -22,40 +22,41 @@ impl Event {
         self.token
     }
 
-    /// There are data, the end of the stream, an error to read, or a connection to accept.
+    /// Whether there are data, the end of the stream, an error to read, or a connection to accept.
     pub fn is_readable(&self) -> bool {
         self.readiness.readable
     }
 
-    /// There is room, or writing fails at once.
+    /// Whether there is room, or writing fails at once.
     pub fn is_writable(&self) -> bool {
         self.readiness.writable
     }
 
-    /// There are urgent data.
+    /// Whether there are urgent data.
     pub fn is_priority(&self) -> bool {
         self.readiness.urgent
     }
 
-    /// The peer sends no more. Told if [`Interest::READ_CLOSED`](super::Interest::READ_CLOSED)
-    /// was asked for.
+    /// Whether the peer sends no more. Told if
+    /// [`Interest::READ_CLOSED`](super::Interest::READ_CLOSED) was asked for.
     pub fn is_read_closed(&self) -> bool {
         self.readiness.read_closed
     }
 
-    /// Nothing can be sent any more, in both directions: it hangs up (EPOLLHUP).
+    /// Whether nothing can be sent any more, and the peer sends no more: the connection hangs up
+    /// (EPOLLHUP).
     pub fn is_write_closed(&self) -> bool {
         self.readiness.hang_up
     }
 
-    /// An error is pending: [`TcpStream::take_error`](crate::TcpStream::take_error).
+    /// Whether an error is pending: [`TcpStream::take_error`](crate::TcpStream::take_error).
     pub fn is_error(&self) -> bool {
         self.readiness.error
     }
 }
 
-/// Of which source in several shards an event is: a listener, or a poll, of which there is nothing to
-/// tell but that it is readable.
+/// The source in several shards that an event is of: a listener, or a poll. Of either there is
+/// nothing to tell but that it is readable.
 #[derive(Debug, Clone, Copy)]
 struct Several {
     /// Where the event is in the list.
@@ -70,13 +71,13 @@ struct Several {
 #[derive(Debug)]
 pub struct Events {
     list: Vec<Event>,
-    /// Those of sources in several shards.
+    /// The events of sources in several shards.
     several: Vec<Several>,
     capacity: usize,
 }
 
 impl Events {
-    /// Room for this many.
+    /// Makes room for this many events.
     pub fn with_capacity(capacity: usize) -> Events {
         Events {
             list: Vec::with_capacity(capacity),
@@ -85,12 +86,12 @@ impl Events {
         }
     }
 
-    /// For how many there is room.
+    /// The number of events for which there is room.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Whether the last call told of nothing: its time had passed.
+    /// Whether the last call reported nothing: its time had passed.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -102,7 +103,7 @@ impl Events {
         }
     }
 
-    /// Forgets them.
+    /// Forgets the events.
     pub fn clear(&mut self) {
         self.list.clear();
         self.several.clear();
@@ -112,7 +113,7 @@ impl Events {
         self.list.len()
     }
 
-    /// Takes in what is told of a source in a shard: once, however many shards it is in.
+    /// Adds what is told of a source in a shard, once, however many shards it is in.
     pub(super) fn push(&mut self, shard: u8, told: &Told) {
         let event = Event {
             token: Token(told.token as usize),
@@ -135,12 +136,13 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Takes in what is told of a source that is in no shard.
+    /// Adds the event of a source that is in no shard.
     pub(super) fn push_direct(&mut self, token: Token, readiness: Readiness) {
         self.list.push(Event { token, readiness });
     }
 
-    /// What was told in a shard that is in others as well, and is not to be told again.
+    /// The sources that were told of in a shard, that are in others as well, and that are not to be
+    /// told of again.
     pub(super) fn spent(&self) -> impl Iterator<Item = (u8, u16)> + '_ {
         let once = self.several.iter().filter(|told| told.is_one_shot);
         once.map(|told| (told.shard, told.group.get()))

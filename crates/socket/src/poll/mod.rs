@@ -54,8 +54,8 @@ use crate::node::Node;
 pub struct Poll {
     registry: Registry,
     spin: SpinBudget,
-    /// The shard that is looked at first the next time: sockets of one that are always
-    /// ready take nobody's turn.
+    /// The shard that is looked at first the next time. So sockets of one shard that are always
+    /// ready do not keep those of the others from being reported.
     next: AtomicU8,
 }
 
@@ -70,21 +70,21 @@ pub enum Waited {
     TimedOut,
 }
 
-/// What was found.
+/// The result of a look at a poll's sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Sockets,
     Beside,
-    /// There are sockets of shards that it does not wait for.
+    /// Sockets of other shards were registered, for which the thread does not wait.
     Changed,
 }
 
 impl Poll {
-    /// A poll for sockets of one node.
+    /// Makes a poll for sockets of one node.
     ///
     /// # Errors
     ///
-    /// ENOBUFS if the node has as many as it may have.
+    /// ENOBUFS if the node has as many polls as it may have.
     pub fn new(node: &Node) -> io::Result<Poll> {
         let set = Set::open(Arc::clone(&node.shared))?;
         let next = set.home;
@@ -98,28 +98,27 @@ impl Poll {
         })
     }
 
-    /// Where to register sockets.
+    /// The registry of the poll's sockets.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Waits until a registered socket is ready, or `timeout` (`None`: any
-    /// time) has passed, and tells all that are, up to the capacity of
-    /// `events`, in turn.
+    /// Waits until a registered socket is ready, or `timeout` has passed (`None` means any time).
+    /// Tells all sockets that are ready, up to the capacity of `events`, in turn.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone; EBADF
-    /// if the poll is that of the process which this one was forked from.
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone. EBADF if the
+    /// poll is that of the process which this one was forked from.
     pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.wait(events, timeout, &[]).map(drop)
     }
 
-    /// The same, for any number of threads at once, of which each that waits may be told of
-    /// what is ready; and for descriptors of the kernel beside the sockets: [`Beside::found`]
-    /// tells what they have. They are looked at when the thread goes to sleep and when it
-    /// wakes up, and now and then while it is kept busy, so that the caller should look at
-    /// them before ([`Beside::look`]).
+    /// Waits like [`Poll::poll`], for any number of threads at once. Each thread that waits may be
+    /// told of what is ready. Beside the sockets it waits for descriptors of the kernel:
+    /// [`Beside::found`] tells what they have. They are looked at when the thread goes to sleep and
+    /// when it wakes up, and now and then while it is kept busy. So the caller should look at them
+    /// before ([`Beside::look`]).
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -138,7 +137,8 @@ impl Poll {
     ///
     /// # Errors
     ///
-    /// As for [`Poll::poll`].
+    /// `InvalidInput` if `events` has no capacity; `NetworkDown` if the node is gone. EBADF if the
+    /// poll is that of the process which this one was forked from.
     pub fn wait(
         &self,
         events: &mut Events,
@@ -162,11 +162,12 @@ impl Poll {
         self.registry.set.node.leave_damaged();
     }
 
-    /// Whether there is something to tell. Nothing is taken: it is told afterwards.
+    /// Whether a socket is ready. The next call of [`Poll::poll`] still tells of it.
     ///
     /// # Errors
     ///
-    /// As for [`Poll::poll`].
+    /// `NetworkDown` if the node is gone; EBADF if the poll is that of the process which this one
+    /// was forked from.
     pub fn is_ready(&self) -> io::Result<bool> {
         self.registry.set.node.contain(|| {
             let set = &*self.registry.set;
@@ -207,8 +208,8 @@ impl Poll {
         let mut changed = operation.look(index, &mut shard);
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         if changed.is_none() {
-            // One that does not wait has to look at the link; one that does
-            // may look too, lest programs that are never idle starve it.
+            // A thread that does not wait has to look at the link. A thread that waits may look
+            // too; otherwise programs that are never idle would starve it.
             shard.poll_once(None);
             changed = operation.look(index, &mut shard);
             if changed.is_none() && !at_once {
@@ -293,7 +294,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Takes what is ready in a shard.
+    /// Takes the sources that are ready in a shard.
     fn look(&mut self, index: u8, shard: &mut Shard) -> Option<Seen> {
         let before = self.events.len();
         let room = self.events.capacity() - before;
@@ -326,7 +327,7 @@ impl Everywhere for Wait<'_> {
     }
 }
 
-/// The same in one shard.
+/// A wait of a poll that has sockets in one shard alone.
 struct WaitIn<'a> {
     index: u8,
     operation: Wait<'a>,

@@ -1,4 +1,4 @@
-//! What a poll watches: which sockets, for what, and under which token.
+//! The sources that a poll watches: which sockets, for which events, and under which token.
 
 use std::fmt;
 use std::io;
@@ -41,7 +41,7 @@ mod sealed {
     use toehold_node::Watched;
     use toehold_stack::Event;
 
-    /// What a source is.
+    /// The kinds of sources.
     #[allow(private_interfaces)]
     pub enum Kind {
         Stream(Arc<Connected>),
@@ -73,7 +73,7 @@ mod sealed {
     }
 
     impl Kind {
-        /// Its node.
+        /// The node of the socket.
         pub(in crate::poll) fn node(&self) -> &Arc<Shared> {
             match self {
                 Kind::Stream(stream) => stream.node(),
@@ -91,7 +91,7 @@ mod sealed {
             Identity { address, name }
         }
 
-        /// What it is in each shard in which it is something, until `each` fails.
+        /// Calls `each` with the source's id in every shard that has one, until that fails.
         pub(in crate::poll) fn names(
             &self,
             each: &mut dyn FnMut(u8, Watched) -> io::Result<()>,
@@ -113,7 +113,7 @@ mod sealed {
             }
         }
 
-        /// Tells whether the program still has it.
+        /// A function that tells whether the program still has the source.
         pub(in crate::poll) fn is_there(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
             fn check<T: Send + Sync + 'static>(weak: Weak<T>) -> Box<dyn Fn() -> bool + Send + Sync> {
                 Box::new(move || weak.strong_count() > 0)
@@ -128,7 +128,8 @@ mod sealed {
 }
 
 impl Registry {
-    /// The same for registrations of another name, 0 being usual: a socket is registered once under each.
+    /// A registry of the same poll for registrations of another name; the usual name is 0. A socket
+    /// is registered once under each name.
     #[must_use]
     pub fn named(&self, name: u32) -> Registry {
         Registry {
@@ -142,7 +143,7 @@ impl Registry {
     /// # Errors
     ///
     /// `AlreadyExists` if it is registered with this poll under this name; `InvalidInput` if it
-    /// belongs to another node; ENOBUFS if the node watches as many sockets as it can.
+    /// belongs to another node. ENOBUFS if the node watches as many sockets as it can.
     pub fn register<S: Source + ?Sized>(
         &self,
         source: &S,
@@ -159,7 +160,7 @@ impl Registry {
         })
     }
 
-    /// Changes what is watched, and under which token.
+    /// Changes the events that are watched, and the token.
     ///
     /// # Errors
     ///
@@ -316,7 +317,7 @@ impl Set {
         set.end(identity)
     }
 
-    /// Something will be waited for with the poll.
+    /// Notes that a thread will wait for the source with the poll.
     fn begin_watching(&self, kind: &Kind) -> io::Result<()> {
         match kind {
             Kind::Listener(listener) => self.audience.is_for(&TcpListener::from(Arc::clone(listener))),

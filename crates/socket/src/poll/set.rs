@@ -1,4 +1,4 @@
-//! What a poll is in the shards of its node.
+//! A poll's parts in the shards of its node.
 
 use std::io;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
@@ -18,7 +18,7 @@ pub(super) const DIRECT: u32 = 1 << 31;
 /// A socket that is watched in shards, as long as the program has it.
 type Leased = (Box<dyn Fn() -> bool + Send + Sync>, Identity);
 
-/// A poll as long as a handle of it exists: one in every shard of its node.
+/// A poll as long as a handle of it exists. It has a part in every shard of its node.
 pub(super) struct Set {
     pub(super) node: Arc<Shared>,
     pub(super) polls: Vec<PollIn>,
@@ -27,18 +27,18 @@ pub(super) struct Set {
     /// The shards in which something was registered, and the home, as bits. A poll whose
     /// sockets are all of one shard waits for that one alone.
     pub(super) used: AtomicU32,
-    /// Of the last source in several shards that was registered.
+    /// The group of the last source in several shards that was registered.
     pub(super) group: AtomicU16,
     pub(super) audience: Audience,
-    /// What is watched without the lease, if the node has direct connections.
+    /// The sources that are watched without the lease, if the node has direct connections.
     pub(super) direct: Option<DirectSet>,
-    /// What is watched in shards, if the node has direct connections.
+    /// The sources that are watched in shards, if the node has direct connections.
     leased: Mutex<Vec<Leased>>,
     /// The process that made it. A forked child has a copy, and has no use for it.
     pub(super) process: u16,
 }
 
-/// What a poll is in one shard.
+/// A poll's part in one shard.
 pub(super) struct PollIn {
     pub(super) index: u32,
     pub(super) ownership: Ownership,
@@ -62,7 +62,7 @@ impl PollIn {
 }
 
 impl Set {
-    /// One in every shard. What was opened is closed again if there is no room for all.
+    /// Opens a part in every shard. What was opened is closed again if there is no room for all.
     pub(super) fn open(node: Arc<Shared>) -> io::Result<Set> {
         let owner = Arc::clone(&node);
         owner.contain(|| {
@@ -97,19 +97,19 @@ impl Set {
         }
     }
 
-    /// Its number in a shard; one that no poll has if it is in none.
+    /// The number of the poll in a shard; one that no poll has if it is in none.
     pub(super) fn poll(&self, index: u8) -> u32 {
         let poll = self.polls.get(usize::from(index));
         poll.map_or(u32::MAX, |poll| poll.index)
     }
 
-    /// A number for a source in several shards. A poll that was given that many has them again; they
-    /// are compared with the program's own numbers.
+    /// A number for a source in several shards. A poll that has given out all numbers gives them
+    /// again; events compare the program's own numbers, too.
     pub(super) fn new_group(&self) -> u16 {
         self.group.fetch_add(1, Relaxed).wrapping_add(1).max(1)
     }
 
-    /// A source was told of that is in several shards, and to be told of once: not of the others.
+    /// Ends the one-shot registrations of a source in its other shards, which was told of in one.
     pub(super) fn spend(&self, told: u8, group: u16) -> io::Result<()> {
         for index in (0..self.polls.len() as u8).filter(|index| *index != told) {
             let mut shard = self.enter(index)?;
@@ -169,7 +169,8 @@ impl Set {
         self.direct.as_ref().map_or_else(Vec::new, DirectSet::banks)
     }
 
-    /// Something is registered in these shards from now on. Who waits has to know.
+    /// Notes that something is registered in these shards from now on. Threads that wait have to
+    /// know.
     pub(super) fn use_shards(&self, shards: u32) -> io::Result<()> {
         let before = self.used.fetch_or(shards, Relaxed);
         if before | shards == before {

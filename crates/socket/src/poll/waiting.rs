@@ -1,8 +1,8 @@
 //! How a poll waits.
 //!
-//! What is watched in shards is waited for with their leases, and the thread drives them. What
-//! is watched without is waited for on the poll's own waiter. A poll that watches both waits with
-//! the leases, and its waiter's bell ends the sleep like a descriptor of the kernel's.
+//! A thread that waits for sources in shards takes their leases, and drives the shards. It waits
+//! for other sources on the poll's own waiter. A poll that watches both kinds waits with the
+//! leases, and its waiter's bell ends the sleep like a descriptor of the kernel's.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ use super::{Events, Poll, Seen, Waited};
 use crate::error::gone;
 
 impl Poll {
-    /// Waits for what is watched in shards alone.
+    /// Waits for sources that are watched in shards alone.
     pub(super) fn wait_in_shards(
         &self,
         events: &mut Events,
@@ -70,7 +70,8 @@ impl Poll {
         }
     }
 
-    /// Waits for what is watched without the lease, and in shards if there is something.
+    /// Waits for sources that are watched without the lease, and for those in shards if there are
+    /// any.
     fn wait_with_direct(
         &self,
         events: &mut Events,
@@ -115,7 +116,7 @@ impl Poll {
         }
     }
 
-    /// Waits without the lease. `None`: there may be something.
+    /// Waits without the lease. Returns `None` if there may be something.
     fn wait_leaseless(
         &self,
         set: &DirectSet,
@@ -142,7 +143,7 @@ impl Poll {
         }
     }
 
-    /// Waits with the leases of the shards. `None`: there may be something without them.
+    /// Waits with the leases of the shards. Returns `None` if there may be something without them.
     fn wait_for_both(
         &self,
         set: &DirectSet,

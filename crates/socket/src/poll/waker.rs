@@ -23,7 +23,7 @@ struct WakerEntry {
     place: WakerPlace,
 }
 
-/// Where a waker is.
+/// The place of a waker.
 #[derive(Debug)]
 enum WakerPlace {
     /// In the shard of the thread that made the poll.
@@ -33,7 +33,7 @@ enum WakerPlace {
 }
 
 impl Waker {
-    /// A waker that makes a poll tell of `token`, as readable.
+    /// Makes a waker that has a poll tell of `token`, as readable.
     ///
     /// # Errors
     ///

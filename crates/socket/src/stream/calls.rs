@@ -1,6 +1,5 @@
-//! Calls that say for themselves how they are meant, as those of `recvmsg(2)` and
-//! `sendmsg(2)` do with their flags, and what programs that know nothing of a node do with
-//! its descriptors.
+//! Calls with options of their own, as those of `recvmsg(2)` and `sendmsg(2)` have with their
+//! flags. Also calls for the descriptors of programs that know nothing of a node.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -43,12 +42,13 @@ pub struct SendOptions {
 
 impl TcpStream {
     /// Receives into the buffers, one after the other. If it has to wait, it does so for as many
-    /// bytes as there are to be (SO_RCVLOWAT), or as the buffers hold; with fewer it comes back
-    /// before the stream's end, an error or a mark, and when its time is over.
+    /// bytes as there are to be (SO_RCVLOWAT), or as the buffers hold. It returns fewer before the
+    /// stream's end, an error or a mark, and when its time is over.
     ///
     /// # Errors
     ///
-    /// As for reading.
+    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over.
+    /// `NotConnected`; `NetworkDown` if the node is gone; or the connection's error, once.
     #[inline]
     pub fn receive_with(&self, buffers: &mut [IoSliceMut<'_>], options: ReceiveOptions) -> io::Result<usize> {
         let connection = match &*self.connection {
@@ -69,7 +69,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for reading; `WouldBlock` if there is nothing behind them.
+    /// `WouldBlock` if there is nothing behind them; `NotConnected`; `NetworkDown` if the node is
+    /// gone; or the connection's error, once.
     pub fn peek_behind(
         &self,
         bytes: usize,
@@ -82,11 +83,13 @@ impl TcpStream {
         }
     }
 
-    /// Sends what the buffers hold.
+    /// Sends the bytes of the buffers.
     ///
     /// # Errors
     ///
-    /// As for writing.
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over.
+    /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
+    /// the node is gone; or the connection's error.
     #[inline]
     pub fn send_with(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
         let waits = !options.nonblocking && self.connection.waits();
@@ -102,7 +105,7 @@ impl TcpStream {
         }
     }
 
-    /// Whether the SYN waits for what the program sends, see [`TcpStream::send_first`].
+    /// Returns whether the SYN waits for the program's first bytes, see [`TcpStream::send_first`].
     pub fn is_deferred(&self) -> bool {
         match &*self.connection {
             Connected::Tcp(connection) => {
@@ -122,7 +125,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect`]. EINPROGRESS: the attempt has begun, and carries none of the bytes.
+    /// The errors of [`TcpStream::connect`]; EINPROGRESS if the attempt has begun, and carries none
+    /// of the bytes.
     pub fn send_first(&self, buffers: &[IoSlice<'_>], options: SendOptions) -> io::Result<usize> {
         let Connected::Tcp(connection) = &*self.connection else {
             return self.send_with(buffers, options);
@@ -172,16 +176,16 @@ impl TcpStream {
     }
 
     /// Has a piece of what is to be sent, of `len` bytes at most, written by `fill` where it waits
-    /// to be sent, instead of copied there: by a `read` of a file, say. `fill` is called once at
-    /// most, with places for some bytes; it says how many it has written, from the first on, and
-    /// should not wait for anything.
+    /// to be sent. So a `read` of a file, say, needs no copy. `fill` is called once at most, with
+    /// places for some bytes. It returns how many it has written, from the first on, and should not
+    /// wait for anything.
     ///
-    /// `None`: there is no such place now, because there is no room, the bytes are few, or the stream
-    /// has come to an end. [`TcpStream::send_with`] does what is to be done then.
+    /// Returns `None` if there is no such place now. There may be no room, the bytes may be few, or
+    /// the stream may have come to an end. [`TcpStream::send_with`] does what is to be done then.
     ///
     /// # Errors
     ///
-    /// What `fill` says, with nothing sent; and if the node is gone.
+    /// The error of `fill`, with nothing sent; `NetworkDown` if the node is gone.
     pub fn send_in_place(
         &self,
         len: usize,
@@ -198,7 +202,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
+    /// The errors of [`TcpStream::connect`]; `TimedOut` after that time, with the attempt going on.
     pub fn finish_connect(&self, timeout: Option<Duration>) -> io::Result<()> {
         let connection = match &*self.connection {
             Connected::Tcp(connection) => connection,
@@ -221,7 +225,8 @@ impl TcpStream {
         })
     }
 
-    /// Takes what the network said of an attempt to connect that it ended. `None`: nothing, or it was taken before.
+    /// Takes the network's report about an attempt to connect that it ended. Returns `None` if
+    /// there is none, or it was taken before.
     ///
     /// # Errors
     ///
@@ -233,8 +238,7 @@ impl TcpStream {
         }
     }
 
-    /// Ends the connection, of which the peer sees a reset, and with it all calls that wait for it, in all
-    /// processes that have it.
+    /// Resets the connection. All calls that wait for it end, in all processes that have it.
     ///
     /// # Errors
     ///
@@ -246,17 +250,17 @@ impl TcpStream {
         }
     }
 
-    /// The stream's descriptor, for whoever makes copies of it for a program and sees all
-    /// of them closed. The stream has none until it is [put back](TcpStream::put_back), and
-    /// must get it back before it is dropped, or it is closed only when this process ends.
+    /// Lends the stream's descriptor to a caller that makes copies of it for a program and sees all
+    /// of them closed. The stream has none until it is [put back](TcpStream::put_back). It must get
+    /// it back before it is dropped, or it is closed only when this process ends.
     ///
     /// `None` if there is none, or there are other handles of the stream.
     pub fn lend_descriptor(&mut self) -> Option<OwnedFd> {
         Arc::get_mut(&mut self.connection)?.holder_mut()?.lend()
     }
 
-    /// The program has set something of the descriptor that another connection would have from it:
-    /// it stands for this one alone.
+    /// Notes that the program has set something of the descriptor that another connection would
+    /// have from it. So the descriptor stands for this one alone.
     pub fn mark_descriptor(&self) {
         self.connection.mark_descriptor();
     }
@@ -309,7 +313,7 @@ impl Connection {
         buffers: &mut [IoSliceMut<'_>],
         options: ReceiveOptions,
     ) -> io::Result<usize> {
-        /// More than any receive queue holds.
+        /// More bytes than any receive queue holds.
         const MOST: usize = 64 << 20;
         let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut all = vec![0; bytes.saturating_add(room).min(MOST)];
@@ -343,7 +347,7 @@ impl Connection {
     }
 }
 
-/// Copies bytes into buffers, one after the other. How many those were.
+/// Copies bytes into buffers, one after the other. Returns how many were copied.
 pub(super) fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
     let mut rest = bytes;
     for buffer in buffers {
@@ -354,7 +358,7 @@ pub(super) fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// No SYN carries more.
+/// More bytes than any SYN carries.
 const MOST_WITH_SYN: usize = 1 << 16;
 
 /// The first of these bytes, as many as a SYN may carry.
@@ -363,7 +367,7 @@ fn first_bytes(buffers: &[IoSlice<'_>]) -> Vec<u8> {
     bytes.take(MOST_WITH_SYN).collect()
 }
 
-/// What is left of buffers behind so many bytes.
+/// The rest of buffers behind so many bytes.
 fn behind<'a>(buffers: &'a [IoSlice<'_>], mut skipped: usize) -> Vec<IoSlice<'a>> {
     let mut rest = Vec::new();
     for buffer in buffers {

@@ -13,7 +13,7 @@ use super::direct::DirectConnection;
 use crate::error::{from_holder, from_socket};
 use crate::node::Shared;
 
-/// What the handles of one stream share.
+/// The connection that the handles of one stream share.
 pub(crate) enum Connected {
     /// Over TCP, in a shard of the node.
     Tcp(Connection),
@@ -22,7 +22,7 @@ pub(crate) enum Connected {
 }
 
 impl Connected {
-    /// The node.
+    /// The node of the connection.
     pub(crate) fn node(&self) -> &Arc<Shared> {
         match self {
             Connected::Tcp(connection) => &connection.node.node,
@@ -30,7 +30,7 @@ impl Connected {
         }
     }
 
-    /// What all processes that have the connection share of it.
+    /// The state that all processes with the connection share.
     #[inline]
     pub(super) fn description(&self) -> &Description {
         match self {
@@ -62,7 +62,7 @@ impl Connected {
         descriptor.map_err(from_holder)
     }
 
-    /// The descriptor stands for nothing else any more.
+    /// Notes that the descriptor stands for nothing else any more.
     pub(super) fn mark_descriptor(&self) {
         if let Some(holder) = self.holder() {
             holder.mark();

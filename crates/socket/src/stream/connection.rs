@@ -1,5 +1,4 @@
-//! What the handles of one stream share: the connection, how its calls wait,
-//! and its end.
+//! The state that the handles of one stream share: the connection, how its calls wait, and its end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +23,7 @@ pub(super) const LONG: usize = 16 << 10;
 /// Most requests that one connection leaves in a row for others to serve.
 const MOST_LEFT: u32 = 8;
 
-/// There is no channel of that number.
+/// A number that no channel has.
 const NO_CHANNEL: u32 = u32::MAX;
 
 /// A span that calls may wait at most.
@@ -39,20 +38,20 @@ pub(super) fn bounded(span: Option<Duration>) -> io::Result<Option<Duration>> {
 pub(crate) struct Connection {
     pub(super) node: OnShard,
     pub(super) id: ConnectionId,
-    /// Taken when it is dropped, and not before.
+    /// The holder; taken when the connection is dropped, and not before.
     holder: Option<Holder>,
     /// Whether calls wait and how long, for all processes that have the connection.
     pub(super) description: Description,
     pub(super) spin: SpinBudget,
     /// The connection's channel, once this process knows of one.
     channel: AtomicU32,
-    /// Bytes of the pieces that long writes are made in, from then on.
+    /// Bytes of the pieces of long writes, once the channel is known.
     piece: AtomicU32,
     /// Requests that were left in a row for others to serve.
     left: AtomicU32,
 }
 
-/// How a call goes about its bytes.
+/// The way in which a call moves its bytes.
 enum Way<'a> {
     /// With the lease.
     Leased(Guard<'a>),
@@ -61,7 +60,7 @@ enum Way<'a> {
 }
 
 impl Connection {
-    /// `low_water`: of a connection that is new.
+    /// Makes a handle of a connection. `low_water` is that of a connection that is new.
     pub(super) fn new(node: OnShard, id: ConnectionId, holder: Holder, low_water: Option<u32>) -> Self {
         let handle = node.handle();
         let description =
@@ -81,7 +80,7 @@ impl Connection {
         }
     }
 
-    /// The shard, and what it is there.
+    /// The shard, and the connection's id in it.
     pub(crate) fn place(&self) -> (u8, ConnectionId) {
         (self.node.index, self.id)
     }
@@ -94,7 +93,7 @@ impl Connection {
         self.holder.as_ref()
     }
 
-    /// Its holder, for as long as it is the only handle.
+    /// The connection's holder, for as long as this is the only handle.
     pub(super) fn holder_mut(&mut self) -> Option<&mut Holder> {
         self.holder.as_mut()
     }
@@ -119,7 +118,7 @@ impl Connection {
         })
     }
 
-    /// Its ends, if the engine carries its bytes.
+    /// The ends of the connection, if the engine carries its bytes.
     pub(super) fn relayed(&self) -> io::Result<Option<Relayed>> {
         self.node.node.contain(|| match &self.holder {
             Some(holder) => self.node.handle()?.relayed(holder).map_err(gone),
@@ -127,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// Does something that never waits, but for another thread's copy.
+    /// Calls `act`, which never waits, but for another thread's copy.
     pub(super) fn with<T>(
         &self,
         call: impl Fn(&mut Shard, ConnectionId) -> Result<T, SocketError>,
@@ -148,7 +147,8 @@ impl Connection {
         })
     }
 
-    /// Asks something. An answer that is `good` is not made better by another look at the link.
+    /// Asks something of the stack. Another look at the link would not improve an answer that is
+    /// `good`.
     pub(super) fn ask<T>(
         &self,
         question: impl Fn(&Shard, ConnectionId) -> Result<T, SocketError>,
@@ -198,7 +198,7 @@ impl Connection {
         })
     }
 
-    /// How to send or receive so many bytes; `plain` if there is nothing special about it.
+    /// The way to send or receive so many bytes; `plain` if there is nothing special about it.
     #[inline]
     fn way(&self, direction: Direction, plain: bool, len: usize) -> io::Result<Way<'_>> {
         let node = self.node.handle()?;
@@ -226,7 +226,8 @@ impl Connection {
         }
     }
 
-    /// The same for a connection of which no channel is known. It gets one if that pays.
+    /// The way of a call on a connection of which no channel is known. The connection gets one if
+    /// that pays.
     #[inline]
     fn first_way<'a>(&self, node: &'a ShardHandle, len: usize) -> io::Result<Way<'a>> {
         let entered = node.try_enter().map_err(gone)?;
@@ -286,14 +287,14 @@ impl Connection {
         node.await_lane(channel, direction).map_err(gone)
     }
 
-    /// Leaves a request for whoever has the lease.
+    /// Leaves a request for the thread that has the lease.
     pub(super) fn leave_request(&self, node: &ShardHandle, channel: u32) -> io::Result<()> {
         let served = node.leave_request(channel).map_err(gone)?;
         self.count_left(served);
         Ok(())
     }
 
-    /// A request was served, or left to others.
+    /// Counts a request that was served, or left to others.
     pub(super) fn count_left(&self, served: bool) {
         let left = if served { 0 } else { self.left.load(Relaxed) + 1 };
         self.left.store(left, Relaxed);
@@ -308,7 +309,7 @@ impl Connection {
         waits.then_some(span)
     }
 
-    /// Waits for it, so long at most.
+    /// Waits for the acknowledgement of everything, so long at most.
     fn await_acknowledgement(&self, shard: &mut Guard<'_>, longest: Duration) -> io::Result<()> {
         let mut operation = Linger { id: self.id };
         let now = shard.now;

@@ -1,4 +1,4 @@
-//! What the calls on a stream do without the lease: along the lanes of its channel.
+//! The calls on a stream without the lease: along the lanes of its channel.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::operations::Receive;
 use crate::error::{gone, would_block};
 
 impl Connection {
-    /// Sends along the channel, as far as that goes; what is special is done with the lease.
+    /// Sends along the channel, as far as that goes. The rest is sent with the lease.
     pub(super) fn send_along(&self, channel: u32, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let node = self.node.handle()?;
         node.begin_call().map_err(gone)?;
@@ -50,9 +50,9 @@ impl Connection {
                 continue;
             }
             if !waits || node.channels().is_attended() {
-                // There may well be room that was not shown on the lane. And who writes more
-                // than the lane takes does so faster with the lease, than by a wake-up of the
-                // engine's driver for each of its lengths.
+                // There may well be room that was not shown on the lane. A caller that writes more
+                // than the lane takes does so faster with the lease than by waking the engine's
+                // driver for each lane's length.
                 return match self.send_special(&bytes[done..], waits) {
                     Ok(sent) => Ok(done + sent),
                     Err(_) if done > 0 => Ok(done),
@@ -98,7 +98,7 @@ impl Connection {
     }
 
     /// Has a piece of `len` bytes at most written by `fill` where it waits to be sent, instead of
-    /// copied there. `None`: there is no such place now.
+    /// copied there. Returns `None` if there is no such place now.
     pub(super) fn send_in_place(
         &self,
         len: usize,
@@ -130,7 +130,7 @@ impl Connection {
         })
     }
 
-    /// Waits for room, of which there was none. False: the time has come.
+    /// Waits for room, of which there was none. Returns `false` if the time has come.
     fn await_room(&self, channel: u32) -> io::Result<bool> {
         let mut operation = Room { id: self.id, channel };
         let mut shard = self.node.enter()?;
@@ -143,14 +143,14 @@ impl Connection {
             .is_some())
     }
 
-    /// What cannot be sent along the channel.
+    /// Sends with the lease the bytes that cannot be sent along the channel.
     #[cold]
     fn send_special(&self, bytes: &[u8], waits: bool) -> io::Result<usize> {
         let mut shard = self.enter_free(Direction::Send)?;
         self.send_leased(&mut shard, bytes, SendFlags::default(), waits)
     }
 
-    /// Takes what is on a lane. What is `due` then, the caller has to see to.
+    /// Takes the bytes on a lane. The caller has to serve the requests that are `due` then.
     fn take(
         &self,
         node: &ShardHandle,
@@ -167,7 +167,8 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Waits until there is something on a lane, which the engine's driver sees to. False: the time has come.
+    /// Waits until there is something on a lane, which the engine's driver serves. Returns `false`
+    /// if the time has come.
     fn wait_on_lane(
         &self,
         node: &ShardHandle,
@@ -180,7 +181,7 @@ impl Connection {
     }
 
     /// Receives along the channel what is there. What is not is waited for on the lane if
-    /// the engine's driver sees to it, and with the lease otherwise.
+    /// the engine's driver serves it, and with the lease otherwise.
     pub(super) fn receive_along(
         &self,
         channel: u32,
@@ -227,8 +228,9 @@ impl Connection {
         self.receive_leased(&mut shard, buffer, flags, waits)
     }
 
-    /// Goes on with what the link has, when all that had come before is taken: without a copy in
-    /// between, which it would get from whoever looks next. How many bytes those are.
+    /// Goes on with what the link has, when all that had come before is taken. The bytes are not
+    /// copied in between, as they would be by the next thread that looks. Returns how many bytes
+    /// those are.
     fn receive_on(&self, node: &ShardHandle, channel: u32, room: &mut [u8]) -> io::Result<usize> {
         let entered = node.go_on(channel).map_err(gone)?;
         self.count_left(entered.is_some());

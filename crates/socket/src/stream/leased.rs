@@ -1,4 +1,4 @@
-//! What the calls on a stream do with the lease.
+//! The calls on a stream with the lease.
 
 use std::io;
 use std::time::Duration;
@@ -32,8 +32,8 @@ impl Connection {
             .map_err(from_socket)
     }
 
-    /// Goes on with an operation that could not be done at once: waits, or
-    /// tries once more if it may not wait. `None`: still not done.
+    /// Goes on with an operation that could not be done at once: waits, or tries once more if it
+    /// may not wait. Returns `None` if it is still not done.
     #[inline]
     pub(super) fn finish<O: Operation>(
         &self,
@@ -52,7 +52,7 @@ impl Connection {
         self.node.block(shard, operation, &self.spin, deadline)
     }
 
-    /// One look at the link: nobody else may be looking.
+    /// Looks once at the link, if no other thread is looking.
     fn finish_without_waiting<O: Operation>(
         &self,
         shard: &mut Guard<'_>,
@@ -125,7 +125,7 @@ impl Connection {
         self.send_rest(shard, bytes, flags, 0, waits)
     }
 
-    /// Puts what was queued onto the link.
+    /// Puts queued bytes onto the link.
     #[inline]
     fn sent(&self, shard: &mut Guard<'_>) {
         shard.tick();
@@ -168,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Sends no bytes: what is wrong with sending is told all the same.
+    /// Sends no bytes. Returns the error of sending all the same.
     #[cold]
     pub(super) fn send_nothing(&self) -> io::Result<usize> {
         self.node.node.contain(|| {
@@ -180,7 +180,8 @@ impl Connection {
         })
     }
 
-    /// Sends with the SYN, which has waited for these bytes, what it may carry; `waits`: the caller waits to send more.
+    /// Sends what the SYN, which has waited for these bytes, may carry. `waits` says that the
+    /// caller waits to send more.
     #[cold]
     pub(super) fn send_with_syn(&self, bytes: &[u8], flags: SendFlags, waits: bool) -> io::Result<usize> {
         self.node.node.contain(|| {
@@ -197,7 +198,7 @@ impl Connection {
         })
     }
 
-    /// As many whole segments as make one super-frame.
+    /// The bytes of as many whole segments as make one super-frame.
     pub(super) fn piece(&self, shard: &Shard) -> usize {
         let segment = shard
             .stack
@@ -278,7 +279,7 @@ impl Connection {
     }
 }
 
-/// The bytes of a record in several buffers, which is to be queued as a whole.
+/// The bytes of a record in several buffers, which are queued as a whole.
 #[cold]
 fn concatenated(buffers: &[io::IoSlice<'_>]) -> Vec<u8> {
     buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect()

@@ -1,4 +1,4 @@
-//! Receiving no fewer bytes than so many, as MSG_WAITALL and SO_RCVLOWAT want it.
+//! Receiving at least so many bytes, as MSG_WAITALL and SO_RCVLOWAT demand.
 
 use std::io::{self, IoSliceMut};
 use std::time::Instant;
@@ -13,14 +13,15 @@ use super::operations::must_wait;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     pub(super) received: usize,
-    /// With how many it is done.
+    /// The number of bytes with which it is done.
     pub(super) least: usize,
     pub(super) at: Instant,
 }
 
 impl Connection {
-    /// Goes on with a call: until there is as much as it wants, the time has come, or there is an
-    /// end, an error or a mark, which the next call is told. How many bytes it has then.
+    /// Goes on with a call until there is as much as it wants, or the time has come. An end, an
+    /// error or a mark ends it, too, which the next call is told. Returns how many bytes it has
+    /// then.
     #[cold]
     pub(super) fn receive_rest(&self, buffers: &mut [IoSliceMut<'_>], begun: Begun) -> io::Result<usize> {
         let mut left = buffers;
@@ -35,7 +36,8 @@ impl Connection {
         Ok(rest.received)
     }
 
-    /// The same for a call that leaves all bytes where they are, and looks again after this.
+    /// Waits for a call that leaves all bytes in the stream, until there are as many as it wants.
+    /// The call looks again afterwards.
     #[cold]
     pub(super) fn await_bytes(&self, begun: Begun) -> io::Result<()> {
         let least = begun.least;

@@ -33,17 +33,16 @@ use crate::node::{Identified, Node, OnShard, Shared};
 
 /// A TCP connection between this node and another one, or itself.
 ///
-/// The methods that `std::net::TcpStream` has too mean the same here, down to
-/// the kinds of errors. Dropping the last handle closes the connection: what
-/// was written is still sent while the node is driven, at the latest when the
-/// node ends; see [`TcpStream::set_linger`].
+/// The methods that `std::net::TcpStream` has too mean the same here, down to the kinds of errors.
+/// Dropping the last handle closes the connection. What was written is still sent while the node is
+/// driven, at the latest when the node ends; see [`TcpStream::set_linger`].
 ///
 /// See [`Node`] for an example.
 pub struct TcpStream {
     connection: Arc<Connected>,
 }
 
-/// How a connection is opened, for what [`TcpStream::connect`] leaves to defaults.
+/// Options of opening a connection; [`TcpStream::connect`] uses the defaults.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectOptions {
     /// This side's address; an unspecified address or port is chosen by the node.
@@ -52,10 +51,10 @@ pub struct ConnectOptions {
     pub timeout: Option<Duration>,
     /// Settings from the start, see [`Node::default_settings`].
     pub settings: Option<Settings>,
-    /// The SYN leaves with the first bytes, see [`TcpStream::send_first`].
+    /// Whether the SYN leaves with the first bytes, see [`TcpStream::send_first`].
     pub with_data: bool,
-    /// The connection is made over TCP, though both ends are on this host: what the program asks for is
-    /// TCP's.
+    /// Whether the connection is made over TCP, though both ends are on this host. Set it if the
+    /// program asks for something that only TCP has.
     pub over_tcp: bool,
 }
 
@@ -64,21 +63,21 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of the last address: `ConnectionRefused`, `TimedOut`,
-    /// `HostUnreachable`, `NetworkUnreachable`, `AddrNotAvailable` if no port is
-    /// left, ENOBUFS if the node's bound of connections is reached.
+    /// The error of the last address: `ConnectionRefused`, `TimedOut`, `HostUnreachable`,
+    /// `NetworkUnreachable`, `AddrNotAvailable` if no port is left, ENOBUFS if the node's bound of
+    /// connections is reached.
     pub fn connect<A: ToSocketAddrs>(node: &Node, addr: A) -> io::Result<TcpStream> {
         each_address(addr, |addr| {
             Self::connect_with(node, &addr, &ConnectOptions::default())
         })
     }
 
-    /// As [`TcpStream::connect`], but tries no longer than `timeout`.
+    /// Connects to an address through the node, and tries no longer than `timeout`.
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect`]; `TimedOut` after that time, `InvalidInput`
-    /// if it is zero.
+    /// The errors of [`TcpStream::connect`]; `TimedOut` after that time, `InvalidInput` if it is
+    /// zero.
     pub fn connect_timeout(node: &Node, addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let options = ConnectOptions {
             timeout: Some(timeout),
@@ -87,12 +86,12 @@ impl TcpStream {
         Self::connect_with(node, addr, &options)
     }
 
-    /// As [`TcpStream::connect`], with settings from the start.
+    /// Connects to an address through the node, with settings from the start.
     ///
     /// # Errors
     ///
-    /// As for [`TcpStream::connect_timeout`]; `AddrInUse` or `AddrNotAvailable`
-    /// for the local address.
+    /// The errors of [`TcpStream::connect_timeout`]; `AddrInUse` or `AddrNotAvailable` for the
+    /// local address.
     pub fn connect_with(node: &Node, addr: &SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
         if options.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(invalid("cannot set a 0 duration timeout"));
@@ -102,9 +101,8 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Begins to open a connection and does not wait for it: the stream is in
-    /// non-blocking mode, and writable, or broken, when the attempt is over.
-    /// [`TcpStream::take_error`] tells which.
+    /// Begins to open a connection and does not wait for it. The stream is in non-blocking mode,
+    /// and writable, or broken, when the attempt is over. [`TcpStream::take_error`] tells which.
     ///
     /// # Errors
     ///
@@ -175,7 +173,7 @@ impl TcpStream {
         Ok(Self::new(&node.shared, (shard, id), holder, Some(low_water)))
     }
 
-    /// A connection that this process has from now on.
+    /// Makes a stream of a connection that this process has from now on.
     pub(crate) fn new(
         node: &Arc<Shared>,
         (index, id): (u8, ConnectionId),
@@ -222,9 +220,9 @@ impl TcpStream {
         })
     }
 
-    /// The descriptor that keeps the connection open: whoever has a copy can make a
-    /// stream of it, [`TcpStream::from_fd`]. It does not survive `exec` unless told so,
-    /// and nothing but that can be done with it: neither bytes nor readiness go through it.
+    /// The descriptor that keeps the connection open. A process that has a copy can make a stream
+    /// of it with [`TcpStream::from_fd`]. It has no other use: neither bytes nor readiness go
+    /// through it. It does not survive `exec` unless told so.
     ///
     /// # Errors
     ///
@@ -233,21 +231,21 @@ impl TcpStream {
         self.connection.descriptor()
     }
 
-    /// The descriptor in place of the stream. The connection stays open as long as
-    /// somebody has the descriptor.
+    /// Turns the stream into its descriptor. The connection stays open as long as a process has the
+    /// descriptor.
     ///
     /// # Errors
     ///
-    /// As [`TcpStream::descriptor`]; EMFILE if there is no room for another descriptor.
+    /// `Unsupported` if the node is only this process's; EMFILE if there is no room for another
+    /// descriptor.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.descriptor()?.try_clone_to_owned()
     }
 
-    /// Has the engine carry the bytes between the connection and its descriptor from now on.
-    /// To whoever has the descriptor it is then a connected Unix socket, which any
-    /// program can use, whether it knows of the node or not: a child of this process, or what
-    /// this process becomes by `exec`. All handles of the stream, in all processes, have
-    /// nothing any more: their calls fail with EBADF.
+    /// Has the engine carry the bytes between the connection and its descriptor from now on. The
+    /// descriptor is then a connected Unix socket, which any program can use, whether it knows of
+    /// the node or not. Such a program is a child of this process, or what this process becomes by
+    /// `exec`. All handles of the stream, in all processes, lose it: their calls fail with EBADF.
     ///
     /// # Errors
     ///
@@ -256,10 +254,10 @@ impl TcpStream {
         self.connection.relay()
     }
 
-    /// Has the kernel send SIGURG when the peer announces urgent data: to whoever owns
-    /// (`F_SETOWN`) the first of two connected Unix sockets, since the kernel knows nothing of the
-    /// connection. To be called again when that is to be somebody else. Where the kernel's Unix
-    /// sockets have no urgent data (before Linux 5.15), nobody is signalled.
+    /// Has the kernel send SIGURG when the peer announces urgent data. It goes to the owner
+    /// (`F_SETOWN`) of the first of two connected Unix sockets, since the kernel knows nothing of
+    /// the connection. Call it again when the owner changes. Where the kernel's Unix sockets have
+    /// no urgent data (before Linux 5.15), no process is signalled.
     ///
     /// # Errors
     ///
@@ -277,7 +275,7 @@ impl TcpStream {
         self.connection.relayed()
     }
 
-    /// What all who have the connection share of it beside its stack.
+    /// The state of the connection beside its stack, which all processes that have it share.
     #[inline]
     pub fn description(&self) -> &Description {
         self.connection.description()
@@ -344,7 +342,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for reading.
+    /// `WouldBlock` if there is nothing to read and the call does not wait, or its time is over.
+    /// `NotConnected`; `NetworkDown` if the node is gone; or the connection's error, once.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let options = ReceiveOptions {
             peek: true,
@@ -353,8 +352,8 @@ impl TcpStream {
         self.receive_with(&mut [IoSliceMut::new(buf)], options)
     }
 
-    /// How long reading waits at most; `None`: as long as it takes. A call
-    /// whose time is over fails with `WouldBlock`.
+    /// Sets how long reading waits at most; `None` means as long as it takes. A call whose time is
+    /// over fails with `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -364,7 +363,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// How long writing waits at most, as [`TcpStream::set_read_timeout`].
+    /// Sets how long writing waits at most; `None` means as long as it takes. A call whose time is
+    /// over fails with `WouldBlock`.
     ///
     /// # Errors
     ///
@@ -392,7 +392,7 @@ impl TcpStream {
         Ok(self.connection.description().write_timeout())
     }
 
-    /// Whether calls fail with `WouldBlock` instead of waiting.
+    /// Sets whether calls fail with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///

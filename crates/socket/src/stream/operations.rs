@@ -5,8 +5,8 @@ use toehold_stack::{
     ConnectionId, DirectReceive, Event, MOST_WHOLE, ReceiveFlags, SendFlags, SocketError, State,
 };
 
-/// A stream waits while nothing can be done, while it is being connected, and while another
-/// thread copies along its channel.
+/// Whether a stream has to wait: while nothing can be done, while it is being connected, and while
+/// another thread copies along its channel.
 pub(super) fn must_wait(error: SocketError) -> bool {
     matches!(
         error,
@@ -60,7 +60,7 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Whether a signal comes before what is next. One that tells of urgent data does; see
+    /// Whether a signal comes before the next bytes. A signal of urgent data does; see
     /// [`toehold_stack::Stack::set_owned`].
     #[cold]
     fn is_interrupted(&self, shard: &Shard) -> bool {

@@ -1,4 +1,4 @@
-//! Options of a stream, and what can be asked about it.
+//! Options of a stream, and queries about it.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -55,8 +55,8 @@ impl TcpStream {
         }
     }
 
-    /// Whether small segments are sent at once, instead of waiting for the
-    /// acknowledgement of what was sent before (TCP_NODELAY).
+    /// Sets whether small segments are sent at once, instead of waiting for the acknowledgement of
+    /// what was sent before (TCP_NODELAY).
     ///
     /// # Errors
     ///
@@ -74,8 +74,7 @@ impl TcpStream {
         Ok(self.settings()?.no_delay())
     }
 
-    /// Whether segments of less than full size are held back, for 200 ms at
-    /// most (TCP_CORK).
+    /// Sets whether segments of less than full size are held back, for 200 ms at most (TCP_CORK).
     ///
     /// # Errors
     ///
@@ -93,7 +92,7 @@ impl TcpStream {
         Ok(self.settings()?.cork())
     }
 
-    /// Whether everything received is acknowledged at once (TCP_QUICKACK).
+    /// Sets whether everything received is acknowledged at once (TCP_QUICKACK).
     ///
     /// # Errors
     ///
@@ -102,14 +101,13 @@ impl TcpStream {
         self.set_option(SocketOption::QuickAck(quickack))
     }
 
-    /// What dropping the stream does (SO_LINGER). `None`: returns at once, the
-    /// node delivers the rest. A time: waits for the acknowledgement of
-    /// everything, that long at most, after which the node delivers the rest. No time at
-    /// all: resets the connection.
+    /// Sets what dropping the stream does (SO_LINGER). With `None` it returns at once, and the node
+    /// delivers the rest. With a time it waits for the acknowledgement of everything, that long at
+    /// most, after which the node delivers the rest. With a time of zero it resets the connection.
     ///
-    /// Of several processes that have the connection, the last one to drop it waits, as with
-    /// the kernel's; and as there, nobody waits if the last one just ends, or is killed,
-    /// nor if it is a forked child that has made no call on the node.
+    /// Of several processes that have the connection, the last one to drop it waits, as with the
+    /// kernel's. No process waits if the last one just ends, or is killed; the kernel's do not,
+    /// either. A forked child does not wait that has made no call on the node.
     ///
     /// # Errors
     ///
@@ -118,7 +116,7 @@ impl TcpStream {
         self.set_option(SocketOption::Linger(linger))
     }
 
-    /// What dropping the stream does.
+    /// Returns the setting that decides what dropping the stream does.
     ///
     /// # Errors
     ///
@@ -127,8 +125,8 @@ impl TcpStream {
         Ok(self.settings()?.linger())
     }
 
-    /// Whether and how silent peers are probed (SO_KEEPALIVE, TCP_KEEPIDLE,
-    /// TCP_KEEPINTVL, TCP_KEEPCNT).
+    /// Sets whether and how silent peers are probed (SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    /// TCP_KEEPCNT).
     ///
     /// # Errors
     ///
@@ -158,8 +156,8 @@ impl TcpStream {
         Ok(self.settings()?.keepalive())
     }
 
-    /// How long data may stay unacknowledged before the connection is given up
-    /// (TCP_USER_TIMEOUT, RFC 5482); `None`: as many retransmissions as
+    /// Sets how long data may stay unacknowledged before the connection is given up
+    /// (TCP_USER_TIMEOUT, RFC 5482). `None` means as many retransmissions as
     /// [`TcpConfig::retries`](crate::TcpConfig::retries) says.
     ///
     /// # Errors
@@ -209,10 +207,9 @@ impl TcpStream {
         ))
     }
 
-    /// Bound of what is queued and not yet sent, in bytes (TCP_NOTSENT_LOWAT): the
-    /// stream takes more while less than that waits, and is writable while less
-    /// than half of it does. What is to be sent can so be decided late. `None`:
-    /// as much as the send queue holds.
+    /// Bounds what is queued and not yet sent, in bytes (TCP_NOTSENT_LOWAT). The stream takes more
+    /// while less than that waits, and is writable while less than half of it does. So a program
+    /// can decide late what it sends. `None` means as much as the send queue holds.
     ///
     /// # Errors
     ///
@@ -221,7 +218,7 @@ impl TcpStream {
         self.set_option(SocketOption::UnsentLowWater(bytes.unwrap_or(0)))
     }
 
-    /// Bound of what is queued and not yet sent, if there is one.
+    /// Bound of the bytes that are queued and not yet sent, if there is one.
     ///
     /// # Errors
     ///
@@ -244,7 +241,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for writing.
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over.
+    /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
+    /// the node is gone; or the connection's error.
     pub fn send_out_of_band(&self, buf: &[u8]) -> io::Result<usize> {
         let options = SendOptions {
             urgent: true,
@@ -260,7 +259,10 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As for writing; a record that did not fit as a whole has no end yet.
+    /// `WouldBlock` if there is no room and the call does not wait, or its time is over.
+    /// EINPROGRESS before the handshake is done; `BrokenPipe` after a shutdown; `NetworkDown` if
+    /// the node is gone; or the connection's error. A record that did not fit as a whole has no end
+    /// yet.
     pub fn send_record(&self, buf: &[u8]) -> io::Result<usize> {
         let options = SendOptions {
             end_of_record: true,
@@ -280,11 +282,12 @@ impl TcpStream {
         self.out_of_band(buf, false)
     }
 
-    /// The same, and leaves it where it is (MSG_OOB and MSG_PEEK).
+    /// Reads the urgent byte and leaves it where it is (MSG_OOB and MSG_PEEK). Never waits.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// `InvalidInput` if there is none, or it stays in the stream ([`SocketOption::UrgentInline`]);
+    /// `WouldBlock` if it is announced and did not arrive yet.
     pub fn peek_out_of_band(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.out_of_band(buf, true)
     }
@@ -384,7 +387,7 @@ impl TcpStream {
         }
     }
 
-    /// What the stream is ready for, as far as what has arrived was looked at.
+    /// Returns the stream's readiness, as far as received frames were looked at.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ fn as_many_polls_and_connections_as_there_may_be() {
         let polls = exhaust("polls", 1 << 14, || Poll::new(&node));
         echo_once(&node, peer);
         drop(polls);
-        // Nobody has this address: attempts that last.
+        // No host has this address, so attempts last.
         let [a, b, c, _] = world.address(0).octets();
         let nobody = ([a, b, c, 250], 7).into();
         let streams = exhaust("connections", 4096, || {
@@ -102,8 +102,8 @@ fn as_many_processes_as_there_may_be() {
     });
 }
 
-/// Wakers and registrations share their room with the threads that wait: who has none of
-/// it to be told by looks again and again instead.
+/// Wakers and registrations share their room with the threads that wait. A thread that gets no room
+/// looks again and again instead.
 #[test]
 fn as_many_wakers_and_registrations_as_there_may_be() {
     within(300, || {
@@ -141,9 +141,9 @@ fn as_many_wakers_and_registrations_as_there_may_be() {
 /// Threads of a node that can be told to wake up.
 const WAITERS: usize = 1 << 12;
 
-/// Those beyond look again and again, and get what they wait for like the others. All are
-/// woken at once: where other tests run as well, the one that has the lease may not get a
-/// processor for so long that the engine takes the node to be lost.
+/// Threads beyond the bound look again and again, and get what they wait for like the others. All
+/// are woken at once. Where other tests run as well, the thread with the lease may not get a
+/// processor for a long time. The engine then takes the node to be lost.
 #[test]
 #[ignore = "slow: four thousand threads want the processors at once, and need them for themselves"]
 fn more_threads_wait_than_can_rest() {

@@ -76,7 +76,7 @@ fn a_killed_program_that_does_not_linger_resets_the_connection() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Its standard input is the connection when it runs the other program.
+/// A role whose standard input is the connection when it runs the other program.
 pub(crate) fn before_exec() {
     let mut stream = connect();
     stream.write_all(b"before ").unwrap();
@@ -184,7 +184,7 @@ fn a_listener_is_given_to_another_program() {
     program.finish();
 }
 
-/// A descriptor keeps a connection open that nobody has a stream of.
+/// A descriptor keeps a connection open that no process has a stream of.
 #[test]
 fn a_stream_becomes_a_descriptor_and_a_stream_again() {
     let world = world();

@@ -63,7 +63,7 @@ fn several_children_accept_from_one_listener() {
     while TcpStream::connect(&client, address).is_ok() {}
 }
 
-/// Both write to one connection; the child first.
+/// Parent and child write to one connection; the child first.
 pub(crate) fn parent_goes_on() {
     let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
     echo(&mut stream, b"before").unwrap();
@@ -83,8 +83,8 @@ fn a_connection_outlives_a_child_that_shares_it() {
     program.finish();
 }
 
-/// A child answers twice, and its parent and it wait to be killed, neither of them in a
-/// call: one that dies while it runs the stack resets the node.
+/// A child answers twice, and its parent and it wait to be killed, neither of them in a call. A
+/// process that dies while it runs the stack resets the node.
 pub(crate) fn child_echoes() {
     let mut stream = TcpStream::connect(&node("client"), address(7)).unwrap();
     echo(&mut stream, b"the parent").unwrap();

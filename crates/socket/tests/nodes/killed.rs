@@ -74,7 +74,7 @@ impl Witness {
     }
 }
 
-/// False: the connection was lost.
+/// Echoes until it is stopped. Returns `false` if the connection was lost.
 fn witness(node: &Node, peer: SocketAddr, stop: &AtomicBool, echoes: &AtomicU64) -> bool {
     let data = pattern(5000);
     let one = || -> std::io::Result<()> {

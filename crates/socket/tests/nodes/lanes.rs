@@ -51,7 +51,8 @@ fn a_write_returns_while_another_process_has_the_lease() {
     });
 }
 
-/// It had been told as if there were nothing to send, which `sendfile` takes for the file's end.
+/// A send that found its room taken was told as if there were nothing to send, which `sendfile`
+/// takes for the file's end.
 #[test]
 fn room_that_another_thread_took_is_not_the_end_of_what_is_sent() {
     const EACH: usize = 16 << 20;
@@ -236,7 +237,7 @@ fn who_waits_for_the_engine_is_told_when_it_does_not_drive_any_more() {
     });
 }
 
-/// The tests of what must not depend on who drives, once more under the engine.
+/// Runs the tests of behaviour that must not depend on the driver once more under the engine.
 #[test]
 fn all_this_is_so_under_the_engine() {
     again_under_the_engine(&[

@@ -1,5 +1,5 @@
-//! Streams that linger: whoever is the last to let go of one waits until everything is
-//! acknowledged, and nobody else does.
+//! Streams that linger: the last process to let go of one waits until everything is acknowledged.
+//! No other process does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// For how long the peer reads nothing.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// Writes until nothing more is taken, and says how much that was: more than the peer has
+/// Writes until nothing more is taken, and says how much that was. It is more than the peer has
 /// room for, so that it is not acknowledged before it is read.
 fn fill(stream: &mut TcpStream) {
     stream
@@ -195,7 +195,8 @@ pub(crate) fn fill_and_wait() {
     wait();
 }
 
-/// As with the kernel's sockets: lingering is about who waits, not about what arrives.
+/// Lingering decides which process waits, as with the kernel's sockets. It does not decide what
+/// arrives.
 #[test]
 fn what_a_killed_program_wrote_is_delivered_however_short_it_would_have_lingered() {
     within(60, || {

@@ -23,7 +23,7 @@ pub(crate) struct Part<'a> {
     pub(crate) role: &'a str,
     pub(crate) fabric: &'a Path,
     pub(crate) node: &'a str,
-    /// Whom to talk to.
+    /// The peer to talk to.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) seed: u64,
 }
@@ -53,7 +53,7 @@ impl Process {
         let (say, lines) = mpsc::channel();
         std::thread::spawn(move || {
             let mut lines = output.lines().map_while(Result::ok);
-            // Nobody may listen any more, and it goes on all the same.
+            // The program goes on even if the test listens no more.
             lines.try_for_each(|line| say.send(line))
         });
         let process = Process { child, lines };

@@ -16,7 +16,7 @@ use crate::support::{Random, World, attach, eventually, fabric, pattern, start_e
 /// Ways to write nonsense to all of a node's memory.
 pub(crate) const FULL_WAYS: u64 = 3;
 
-/// The same, and ways to write some here and there first.
+/// All ways to write nonsense, with those that write only here and there.
 pub(crate) const WAYS: u64 = FULL_WAYS + 4;
 
 /// A file in a fabric's directory that says where to connect to.
@@ -121,8 +121,8 @@ impl Program {
         }
     }
 
-    /// Makes no call until it is told to by a file in the fabric's directory, and then
-    /// connects to a node that it has not heard of before, however often it takes.
+    /// Makes no call until a file in the fabric's directory tells it to. Then it connects to a node
+    /// that it has not heard of before, however often it takes.
     fn connect_when_told(self) {
         let node = self.attach();
         // Afterwards it has something to connect with that it need not ask for.
@@ -270,8 +270,8 @@ impl Program {
         println!("ready");
     }
 
-    /// A thread for each kind of call, all of which wait when the process says that it
-    /// is ready; each says its name when its call fails because the node is gone.
+    /// Runs a thread for each kind of call, all of which wait when the process says that it is
+    /// ready. Each says its name when its call fails because the node is gone.
     fn callers(self) {
         let node = self.attach();
         let peer = self.peer();

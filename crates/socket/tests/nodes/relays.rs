@@ -89,7 +89,7 @@ fn bytes_cross_both_ways_in_order() {
     }
 }
 
-/// They were among the rest.
+/// Urgent bytes were among the rest.
 #[test]
 fn urgent_bytes_are_urgent_to_who_knows_nothing_of_the_node() {
     let Pair {

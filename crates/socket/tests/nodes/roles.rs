@@ -104,7 +104,7 @@ impl Program {
         self.child.wait().unwrap();
     }
 
-    /// It has to end by itself, and well.
+    /// Waits until the program has ended by itself, and well.
     pub(crate) fn finish(mut self) {
         drop(self.stdin.take());
         assert!(self.child.wait().unwrap().success());
@@ -149,7 +149,8 @@ pub(crate) fn forked(part: impl FnOnce()) -> Pid {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(part));
-            // SAFETY: nothing of the parent's is run.
+            // SAFETY: `_exit` takes a number alone, and ends the child without the parent's
+            // handlers.
             unsafe { nix::libc::_exit(if done.is_ok() { 0 } else { 101 }) }
         }
     }

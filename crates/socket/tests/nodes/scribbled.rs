@@ -45,7 +45,7 @@ fn memory_is_scribbled_over(rounds: u64, seed: u64) {
         });
         elsewhere.goes_on();
         drop((scribbler, load));
-        // Who was killed just now may have been in the middle of the stack.
+        // The program that was killed just now may have been in the middle of the stack.
         eventually("the node's next life", || {
             let node = attach(path, "busy");
             let mut stream = TcpStream::connect(&node, peer)?;

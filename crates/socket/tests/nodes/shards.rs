@@ -160,7 +160,7 @@ fn one_at_a_time(placement: Placement) {
     });
     drop((listener, server));
     if placement != Placement::Inline {
-        // Otherwise nobody is left who would hear the ends of the last ones.
+        // Otherwise no thread is left that would hear the ends of the last ones.
         assert_empty(world.path(), "server");
     }
 }
@@ -336,7 +336,7 @@ fn placements_change_while_all_shards_are_busy() {
                     let mut node = Connection::open(&fabric(world.path()), node).unwrap();
                     node.set_placement(placement).unwrap();
                 }
-                // A new one, which somebody waits for in accept.
+                // A new one, for which a thread waits in accept.
                 echo(&mut connect(&client, to, 1)[0], &data).unwrap();
                 std::thread::sleep(Duration::from_millis(20));
             }

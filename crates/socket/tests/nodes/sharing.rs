@@ -44,8 +44,8 @@ fn attached_programs_talk_adaptively() {
     echo(Placement::Adaptive);
 }
 
-/// The engine's driver parked behind the program's thread, which no longer drove
-/// when it woke up: nobody did.
+/// The engine's driver parked behind the program's thread, which no longer drove when it woke up.
+/// So no thread drove.
 #[test]
 fn an_engine_gets_the_seat_of_a_program_that_slept_at_the_link() {
     let world = World::new(&["server", "client"], Placement::Adaptive);
@@ -67,8 +67,8 @@ fn an_engine_gets_the_seat_of_a_program_that_slept_at_the_link() {
     });
 }
 
-/// While a program calls, the engine's driver leaves the link to it; so every call has to see
-/// to it that somebody looks there. Here the driver never does.
+/// While a program calls, the engine's driver leaves the link to it. So every call has to make sure
+/// that a thread looks there. Here the driver never does.
 #[test]
 fn calls_that_never_wait_see_what_comes() {
     let world = World::new(&["client", "server"], Placement::Adaptive);

@@ -15,7 +15,7 @@ use crate::support::{
     within,
 };
 
-/// Who is stopped, for how long.
+/// Stops the programs of a kind, for a random time, in so many rounds.
 fn is_stopped(who: &str, rounds: u64, longest_ms: u64, seed: u64) {
     println!("seed {seed}");
     let world = World::new(&["server", "other"], Placement::Adaptive);
@@ -109,7 +109,7 @@ fn an_engine_that_was_asked_while_it_was_stopped_goes_on_serving() {
     });
 }
 
-/// Whoever began to wait last sleeps at the link, on behalf of all others.
+/// The thread that began to wait last sleeps at the link, on behalf of all others.
 #[test]
 fn a_program_that_is_stopped_in_a_call_does_not_stop_others() {
     within(120, || {
@@ -165,7 +165,7 @@ fn who_dies_while_a_stopped_program_has_the_lease_is_buried_after_it() {
         holder.signal(Signal::STOP);
         let mut load = load.into_iter();
         drop(load.next());
-        // The engine answers although nobody can have the lease.
+        // The engine answers although no thread can have the lease.
         assert!(status(path, "busy").processes.len() <= 3);
         drop(load.next());
         drop(holder);

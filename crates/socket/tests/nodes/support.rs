@@ -25,16 +25,17 @@ pub(crate) struct World {
 }
 
 /// Engines are threads of the test's process here. While that starts a program, the program has
-/// copies of all descriptors until it is executed, and for an engine is one more that has them.
+/// copies of all descriptors until it is executed. An engine counts it as one more process that has
+/// them.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a program, unless somebody wants no copies just now.
+/// Starts a program, unless a test wants no copies just now.
 pub(crate) fn spawn(command: &mut Command) -> Child {
     let _copies = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     command.spawn().unwrap()
 }
 
-/// While this is held, nobody has copies of what an engine has.
+/// While this is held, no program has copies of what an engine has.
 pub(crate) fn without_copies() -> RwLockReadGuard<'static, ()> {
     STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -139,7 +140,7 @@ fn counter(path: &Path, node: &str, name: &str) -> u64 {
     counter.unwrap().value
 }
 
-/// That a node holds nothing of anybody any more.
+/// Asserts that a node holds nothing of any process any more.
 pub(crate) fn assert_empty(path: &Path, node: &str) {
     eventually("the node holds something of somebody who is gone", || {
         let stack = status(path, node).stack;
@@ -177,8 +178,8 @@ const SENT_TWICE: [&str; 3] = ["tcp_retransmits", "tcp_window_probes", "tcp_keep
 /// What may become of it: the peer has it already, or has forgotten the connection.
 const UNWANTED: [&str; 2] = ["tcp_out_of_window", "tcp_no_connection"];
 
-/// That the nodes of a world have dropped nothing: nothing gets lost between them, and
-/// nobody sends what is not wanted.
+/// Asserts that the nodes of a world have dropped nothing. No packet gets lost between them, and no
+/// peer sends what is not wanted.
 pub(crate) fn assert_nothing_dropped(path: &Path, nodes: &[&str]) {
     let mut sums = HashMap::<String, u64>::new();
     for node in nodes {

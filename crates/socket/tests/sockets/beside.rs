@@ -46,8 +46,8 @@ fn a_wait_ends_with_either() {
     });
 }
 
-/// One of them has the seat at the link; the others rest in another way. Each is woken by its
-/// own descriptor, and by its own sockets, again and again.
+/// Of many threads, one has the seat at the link; the others rest in another way. Each is woken by
+/// its own descriptor, and by its own sockets, again and again.
 #[test]
 fn many_wait_for_both_and_each_gets_its_own() {
     const THREADS: usize = 6;
@@ -77,7 +77,7 @@ fn many_wait_for_both_and_each_gets_its_own() {
         for round in 0..200 {
             for (index, (waker, count, _)) in others.iter().enumerate() {
                 if (round + index) % 7 == 0 {
-                    // Longer than anybody spins: all of them rest.
+                    // Longer than any thread spins: all of them rest.
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 let expected = if (round + index) % 2 == 0 {

@@ -79,7 +79,7 @@ fn the_engine_comes_back_after_a_long_wait_of_the_program() {
         std::thread::sleep(Duration::from_millis(100));
         client.write_all(b"x").unwrap();
         let _server = waiting.join().unwrap();
-        // Nobody is in a call on the other node any more.
+        // No thread is in a call on the other node any more.
         TcpStream::connect(&nodes[1], listener.local_addr().unwrap()).unwrap();
     });
 }

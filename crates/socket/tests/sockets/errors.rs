@@ -48,7 +48,7 @@ fn no_address_of_that_family() {
 #[test]
 fn connecting_takes_no_longer_than_said() {
     within(20, || {
-        // Nobody drives the other node: no answer at all.
+        // No thread drives the other node, so there is no answer at all.
         let nodes = inline_pair();
         let timeout = Duration::from_millis(30);
         let before = std::time::Instant::now();

@@ -18,7 +18,7 @@ pub(crate) fn join(fabric: &Path, name: &str, host: u8) -> Node {
     Node::join(config).expect("a node")
 }
 
-/// Two nodes of the fabric, driven by nobody but threads that are in a call.
+/// Two nodes of the fabric, driven only by threads that are in a call.
 pub(crate) fn join_pair(fabric: &Path) -> [Node; 2] {
     [("a", 1), ("b", 2)].map(|(name, host)| join_inline(fabric, name, host, Duration::from_millis(100)))
 }
@@ -114,8 +114,8 @@ fn a_node_that_does_not_wait_has_delivered_what_is_in_the_ring() {
         let (mut client, mut server) = connect_to(&b, &listener);
         let data = pattern(10_000);
         client.write_all(&data).unwrap();
-        // Nobody takes the data, so they and the end of the stream stay in the ring,
-        // and behind them the reset of a node that has no time.
+        // No program takes the data, so they and the end of the stream stay in the ring. Behind
+        // them is the reset of a node that has no time.
         drop(client);
         drop(b);
         let mut got = Vec::new();

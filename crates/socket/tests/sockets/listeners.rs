@@ -114,7 +114,7 @@ fn listeners_that_say_so_share_a_port() {
         assert_eq!(first + second, EACH);
         assert!(first > EACH / 8 && second > EACH / 8, "{first} and {second}");
         drop(streams);
-        // Who is left has them all.
+        // The listener that is left has them all.
         let [first, second] = listeners;
         drop(first);
         let streams = connect(EACH);
@@ -123,7 +123,8 @@ fn listeners_that_say_so_share_a_port() {
     });
 }
 
-/// They were reset, although there were others at the port who could have had them.
+/// Connections that wait at a listener that closes go to the others at the port. They were reset
+/// before.
 #[test]
 fn who_waits_at_a_listener_that_closes_waits_at_another_that_shares_its_port() {
     const CLIENTS: usize = 32;

@@ -56,7 +56,7 @@ fn a_poll_is_readable_as_long_as_it_has_something_to_tell() {
     });
 }
 
-/// A change tells of an edge even if nobody has looked at what was there before.
+/// A change is reported as an edge even if the program has not looked at what was there before.
 #[test]
 fn a_poll_has_an_edge_for_each_change_in_it() {
     within(20, || {

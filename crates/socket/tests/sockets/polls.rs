@@ -334,8 +334,8 @@ fn a_waker_wakes() {
     });
 }
 
-/// Who reads more than has come goes on with what the link has: the bytes are those that come
-/// next, and the end and errors are told after them.
+/// A call that reads more than has come goes on with what the link has. The bytes are those that
+/// come next, and the end and errors are told after them.
 #[test]
 fn a_poll_has_a_long_stream_whole_by_long_reads() {
     for resets in [false, true] {

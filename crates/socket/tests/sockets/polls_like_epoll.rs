@@ -1,10 +1,9 @@
 //! Polls tell what the kernel's epoll tells of the kernel's sockets, for the same calls.
 //!
-//! A sequence of calls is made on sockets of the kernel at 127.0.0.1 and on sockets of two
-//! nodes. After each one all that can arrive does, and whenever the sequence waits, both
-//! have to tell the same. What the two may do differently is left out: how much a buffer
-//! takes, what is told while one fills up, and what becomes of data for an end that was shut
-//! for reading.
+//! A sequence of calls is made on sockets of the kernel at 127.0.0.1 and on sockets of two nodes.
+//! After each one all that can arrive does, and whenever the sequence waits, both have to tell the
+//! same. What the two may do differently is left out: how much a buffer takes, and what is told
+//! while one fills up. So is what becomes of data for an end that was shut for reading.
 
 mod kernel;
 mod nodes;
@@ -352,7 +351,7 @@ fn data_are_no_news_for_who_waits_for_room() {
     });
 }
 
-/// Linux wakes whoever waits for the connection (`inet_shutdown`).
+/// Linux wakes every thread that waits for the connection (`inet_shutdown`).
 #[test]
 fn every_shutdown_is_told() {
     use Call::{Accept, Connect, Shutdown, Wait, Watch};

@@ -39,7 +39,8 @@ fn streams_between_nodes_with_different_numbers_of_shards() {
                         std::thread::scope(|scope| {
                             scope.spawn(|| {
                                 here.write_all(&data).unwrap();
-                                // Inline, a shard is driven by those who use its connections.
+                                // Inline, a shard is driven by the threads that use its
+                                // connections.
                                 here.read_exact(&mut [0]).unwrap();
                             });
                             let mut got = vec![0; data.len()];
@@ -99,7 +100,7 @@ fn a_node_of_no_fabric_has_shards_as_well() {
                 });
             });
         }
-        // Nobody comes: a call that waits for all shards ends in time.
+        // No peer comes: a call that waits for all shards ends in time.
         assert!(!node.drive(Some(Duration::from_millis(20))).unwrap());
     });
 }

@@ -227,7 +227,7 @@ fn a_write_larger_than_all_buffers_waits_for_its_reader() {
     });
 }
 
-/// What there was room for without the lease ended where a piece of the write did, and the
+/// The write ended at a piece's end when it used the room that it had without the lease. Then the
 /// writer waited for room that it had not asked for.
 #[test]
 fn a_long_write_goes_on_however_its_pieces_fit() {

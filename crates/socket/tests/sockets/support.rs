@@ -29,8 +29,8 @@ pub(crate) fn pair() -> [Node; 2] {
     Node::in_process_pair([config("a", 1), config("b", 2)]).expect("two nodes")
 }
 
-/// The same, for tests that look at what one call has left for the next: not driven by an
-/// engine while calls are made.
+/// Two nodes for tests that look at what one call has left for the next. No engine drives them
+/// while calls are made.
 pub(crate) fn stepwise_pair() -> [Node; 2] {
     let placement = match placement() {
         Placement::Engine => Placement::Adaptive,
@@ -40,7 +40,7 @@ pub(crate) fn stepwise_pair() -> [Node; 2] {
     Node::in_process_pair(configs).expect("two nodes")
 }
 
-/// The same, driven by nobody but threads that are in a call.
+/// Two nodes with a cable between them, driven only by threads that are in a call.
 pub(crate) fn inline_pair() -> [Node; 2] {
     let configs = [config("a", 1), config("b", 2)].map(|config| config.placement(Placement::Inline));
     Node::in_process_pair(configs).expect("two nodes")

@@ -1,6 +1,5 @@
-//! Many threads on one node: whoever waits drives for the others, and nobody
-//! is forgotten. All of it with and without the engine, for with it a lost
-//! wake-up would be a delay only.
+//! Many threads on one node: one that waits drives for the others, and none is forgotten. Each test
+//! runs with and without the engine, for with it a lost wake-up would be a delay only.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -103,9 +102,8 @@ fn a_thread_for_each_connection() {
     });
 }
 
-/// One thread rests in `accept` all the time, another one comes and goes: the
-/// resting one must be woken for a connection although it was the other one
-/// that looked for frames last.
+/// One thread rests in `accept` all the time, another one comes and goes. The resting thread must
+/// be woken for a connection although it was the other one that looked for frames last.
 #[test]
 fn a_driver_that_leaves_is_replaced() {
     both(60, |nodes| {
@@ -125,7 +123,7 @@ fn a_driver_that_leaves_is_replaced() {
                 let mut byte = [0];
                 server.read_exact(&mut byte).unwrap();
                 assert_eq!(byte[0], round);
-                // Now nobody but the resting thread can see this.
+                // Now only the resting thread can see this.
                 let mut stream = TcpStream::connect(&nodes[1], addr).unwrap();
                 stream.read_exact(&mut byte).unwrap();
                 assert_eq!(&byte, b"!");
@@ -255,7 +253,7 @@ fn who_sleeps_is_woken_for_timers_of_others() {
             move || sleeping.read(&mut [0; 1]).unwrap()
         });
         std::thread::sleep(QUIET);
-        // Nobody drives the other node, and this thread does not drive this one.
+        // No thread drives the other node, and this thread does not drive this one.
         client.write_all(b"anybody?").unwrap();
         let mut looks = 0..2000;
         let error = loop {
@@ -271,7 +269,7 @@ fn who_sleeps_is_woken_for_timers_of_others() {
     });
 }
 
-/// What a call changes without any frame is told to those who wait.
+/// A thread that sleeps is told what a call of another thread changes without any frame.
 #[test]
 fn who_sleeps_is_woken_by_a_call_of_another_thread() {
     within(20, || {

@@ -41,7 +41,7 @@ fn writing_waits_no_longer_than_said() {
         let nodes = inline_pair();
         let (mut client, mut server) = connect(&nodes);
         client.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
-        // Nobody drives the reader: queues and window fill up.
+        // No thread drives the reader: queues and window fill up.
         let data = pattern(1 << 16);
         let mut written = 0;
         let error = loop {
@@ -71,7 +71,7 @@ fn writing_waits_no_longer_than_said() {
     });
 }
 
-/// Programs write much before anybody reads, and wait for no reader meanwhile.
+/// Programs write much before any peer reads, and wait for no reader meanwhile.
 #[test]
 fn a_megabyte_is_written_before_anybody_reads() {
     within(20, || {
@@ -85,7 +85,7 @@ fn a_megabyte_is_written_before_anybody_reads() {
     });
 }
 
-/// The same where the reader's node is driven by nobody until it reads.
+/// A program writes a megabyte to a node that no thread drives until the peer reads.
 #[test]
 fn a_megabyte_is_written_to_a_node_at_rest() {
     within(20, || {
@@ -102,7 +102,7 @@ fn a_megabyte_is_written_to_a_node_at_rest() {
 #[test]
 fn non_blocking_calls_never_wait() {
     within(20, || {
-        // Nobody else makes room meanwhile.
+        // No other thread makes room meanwhile.
         let nodes = inline_pair();
         let (mut client, mut server) = connect(&nodes);
         client.set_nonblocking(true).unwrap();
@@ -177,7 +177,7 @@ fn sleepers_are_woken() {
         });
         for round in 0..300_u32 {
             if round % 3 == 0 {
-                // Longer than anybody spins: the other side sleeps.
+                // Longer than any thread spins: the other side sleeps.
                 std::thread::sleep(Duration::from_micros(300));
             }
             client.write_all(&[round as u8]).unwrap();
@@ -216,7 +216,7 @@ fn a_silent_peer_ends_the_connection_when_the_user_says() {
         client.set_user_timeout(Some(Duration::from_millis(100))).unwrap();
         assert_eq!(client.user_timeout().unwrap(), Some(Duration::from_millis(100)));
         client.write_all(b"anybody?").unwrap();
-        // Nobody drives the other node.
+        // No thread drives the other node.
         let error = client.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         drop(server);

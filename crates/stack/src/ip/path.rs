@@ -117,12 +117,12 @@ pub(crate) enum PathState {
 /// with [`set_waiting_head`](super::Ip::set_waiting_head)`(neighbor, NONE)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighborEvent {
-    /// Its hardware address is known: `path` is ready.
+    /// The neighbour's hardware address is known: `path` is ready.
     Resolved {
         /// Index of the neighbour record.
         neighbor: u32,
     },
-    /// It did not answer.
+    /// The neighbour did not answer.
     Failed {
         /// Index of the neighbour record.
         neighbor: u32,

@@ -150,7 +150,7 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// As [`Stack::connect`].
+    /// `AddressInUse`, `AddressNotAvailable`, `InvalidInput`, `NetworkUnreachable`, `OutOfMemory`.
     pub fn connect_with_data(
         &mut self,
         now: Instant,
@@ -179,8 +179,8 @@ impl Stack {
         }
     }
 
-    /// The shard of the node in which [`Stack::connect`] must be called with this local address.
-    /// `None`: any shard.
+    /// The shard of the node in which [`Stack::connect`] must be called with this local address;
+    /// `None` means any shard.
     pub fn shard_for(&self, local: Option<SocketAddr>, remote: SocketAddr) -> Option<u8> {
         let local = local?;
         let ends = [local, remote].map(|end| (Address::from(end.ip()), end.port()));

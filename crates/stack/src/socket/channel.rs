@@ -24,8 +24,8 @@ impl Stack {
         self.tcp.pcbs[index].channel()
     }
 
-    /// The channel of a connection, opened if necessary. `None`: it is not connected yet, or all
-    /// channels are in use.
+    /// The channel of a connection, opened if necessary. Returns `None` if it is not connected yet,
+    /// or all channels are in use.
     pub fn open_channel(&mut self, id: ConnectionId) -> Option<u32> {
         let index = self.tcp.enter(id).ok()?;
         self.tcp.open_channel(index)

@@ -37,7 +37,7 @@ pub struct ListenerId {
 }
 
 impl ListenerId {
-    /// Its place among the listeners of its stack. Another one may have it later.
+    /// The listener's place among those of its stack. Another one may have it later.
     #[inline]
     pub fn index(self) -> u32 {
         self.index
@@ -403,7 +403,7 @@ pub enum Shutdown {
     Read,
     /// Sending.
     Write,
-    /// Both.
+    /// Receiving and sending.
     Both,
 }
 

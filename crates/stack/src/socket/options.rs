@@ -198,7 +198,7 @@ impl Settings {
         (self.tuning.pacing_rate > 0).then_some(self.tuning.pacing_rate)
     }
 
-    /// These settings, as they apply to a connection of a family.
+    /// Returns these settings as they apply to a connection of a family.
     pub(crate) fn of_family(mut self, is_ipv4: bool) -> Self {
         self.common.traffic_class = self.tuning.traffic_class[family(is_ipv4)];
         self

@@ -203,7 +203,7 @@ impl Tcp {
             .wrapping_add(now.nanos_since(tally.timeout_since));
     }
 
-    /// The time before which a paced connection sends no data; `None`: it may send now.
+    /// The time before which a paced connection sends no data; `None` if it may send now.
     #[inline]
     pub(super) fn paced_until(&self, now: Instant, index: u32) -> Option<Instant> {
         let rate = self.tuning(index)?.pacing_rate;

@@ -238,7 +238,8 @@ impl Tcp {
     }
 
     /// The SACK blocks of a segment with `len` bytes of payload. They go with data that leave room
-    /// for all of them. `None`: there are none, or a bare acknowledgement follows with them.
+    /// for all of them. Returns `None` if there are none, or a bare acknowledgement follows with
+    /// them.
     //= RFC 2018 §4 (blocks are in all acknowledgements that do not acknowledge all there is)
     #[inline]
     fn blocks_beside(&self, pcb: &Pcb, len: usize) -> Option<SackBlocks> {

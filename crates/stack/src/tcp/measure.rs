@@ -73,8 +73,8 @@ impl Pcb {
         self.has(flag::PASSIVE) && self.syn_count == 1 && !self.waiting_since.is_set()
     }
 
-    /// The round trip of the segment that the peer echoes, in whole milliseconds. `None`: less than
-    /// one millisecond, or no timestamps.
+    /// The round trip of the segment that the peer echoes, in whole milliseconds. `None` if it is
+    /// less than one millisecond, or there are no timestamps.
     //= RFC 7323 §4.1 (the echoed value gives the round trip of a segment that was sent again, too)
     fn echoed_ns(&self, now: Instant, segment: &Segment<'_>) -> Option<u64> {
         let timestamps = segment.options.timestamps?;

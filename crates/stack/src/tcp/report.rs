@@ -82,8 +82,8 @@ impl Report {
 }
 
 impl Stack {
-    /// Takes the network error that ended an attempt to connect. `None`: there is none, or it was
-    /// taken before.
+    /// Takes the network error that ended an attempt to connect. Returns `None` if there is none,
+    /// or it was taken before.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub enum PathChange {
     Replace {
         /// The stage or hop.
         stage: Stage,
-        /// Its new time, in nanoseconds.
+        /// The new time, in nanoseconds.
         ns: f64,
     },
     /// Stages move to the other actor of their end.

@@ -3,7 +3,7 @@
 /// A tracepoint, and what the kernel's filter keeps of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tracepoint {
-    /// Its folder in `events/`.
+    /// The tracepoint's folder in `events/`.
     pub(super) folder: &'static str,
     threads: ThreadField,
 }

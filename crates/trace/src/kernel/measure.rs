@@ -23,7 +23,7 @@ pub trait KernelPingPong {
     ///
     /// # Errors
     ///
-    /// That of the connection.
+    /// The error of the connection.
     fn round_trips(&mut self, count: u32) -> io::Result<Vec<u64>>;
 }
 

@@ -132,7 +132,7 @@ impl StagePath {
     ///
     /// # Errors
     ///
-    /// Those of [`StagePath::new`].
+    /// The errors of [`StagePath::new`].
     pub fn with_engine(&self, engine: StageSet) -> Result<Self, PathError> {
         Self::new(self.kind, engine, self.hand_over)
     }

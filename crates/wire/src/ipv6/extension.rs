@@ -90,7 +90,7 @@ type Result<T> = core::result::Result<T, ExtensionError>;
 ///
 /// # Errors
 ///
-/// See [`ExtensionError`]. The caller discards the packet.
+/// The errors of [`ExtensionError`], for which the caller discards the packet.
 #[inline]
 pub fn walk(first: u8, bytes: &[u8], payload_len: usize) -> Result<Upper> {
     let upper = Upper {

@@ -17,7 +17,8 @@ fn says_the_same(source: &str, case: &str, connections: u64) {
     });
 }
 
-/// As `says_the_same`, on nodes with direct connections, of which there have to be so many.
+/// Runs one case of the program `source` on nodes with direct connections. It makes at least
+/// `connections` of them.
 fn says_the_same_directly(source: &str, case: &str, connections: u64) {
     alike_directly(connections, |place| {
         let program = compile(place, "cc", source);

@@ -46,9 +46,9 @@ const SMALLNESS: f64 = 0.54;
 /// A file of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::programs) struct Served {
-    /// Its name.
+    /// The file's name.
     pub(in crate::programs) name: String,
-    /// Its bytes.
+    /// The file's length, in bytes.
     pub(in crate::programs) length: u64,
 }
 

@@ -212,7 +212,7 @@ impl<T: Read + Write> EitherStream for T {}
 enum Awaited {
     /// Room for its request, or its connection.
     Room,
-    /// Its answer.
+    /// The answer to the client's request.
     Answer,
     /// The end of the connection by the server.
     End,

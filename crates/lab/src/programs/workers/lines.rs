@@ -52,7 +52,7 @@ pm = static
 pm.max_children = WORKERS
 ";
 
-/// Its script: an answer of known length, and some computing.
+/// PHP's script: an answer of known length, and some computing.
 const PHP: &str = "<?php
 $text = '';
 for ($i = 0; $i < 32; $i++) { $text .= md5((string) $i); }

@@ -34,7 +34,7 @@ impl Drop for Echo {
     }
 }
 
-/// The other process of the test below, and no test of its own.
+/// Runs as the second process of the test in this file. It tests nothing by itself.
 #[test]
 fn process_echoes_frames() {
     let Ok(path) = std::env::var(PATH) else { return };

@@ -9,7 +9,7 @@ use super::{BankBells, BankMemory, DirectChange, DirectPeer, MAX_BANKS, MAX_BANK
 use crate::mq::control::{self, Packet};
 use crate::mq::membership::Membership;
 
-/// What is known of direct connections with a peer.
+/// The state of direct connections with a peer.
 #[derive(Debug)]
 pub(in crate::mq) struct Direct {
     peer: DirectPeer,
@@ -25,7 +25,7 @@ pub(in crate::mq) struct Direct {
     is_exhausted: bool,
 }
 
-/// What this node provides for a bank.
+/// The parts of a bank that this node provides.
 #[derive(Debug)]
 struct OwnBank {
     half: Half,
@@ -33,7 +33,7 @@ struct OwnBank {
     bells: Option<BellSet>,
 }
 
-/// What a peer provides for a bank.
+/// The parts of a bank that a peer provides.
 #[derive(Debug)]
 struct PeerBank {
     half: PeerHalf,
@@ -123,7 +123,7 @@ impl PeerBank {
 }
 
 impl Membership {
-    /// What has become of direct connections since housekeeping was done. For the process that
+    /// The next change of direct connections since housekeeping was done. For the process that
     /// connects the node, in the order of the changes.
     pub fn next_direct_change(&mut self) -> Option<DirectChange> {
         self.direct_changes.pop_front()

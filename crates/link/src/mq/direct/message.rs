@@ -1,5 +1,5 @@
-//! What peers say to one another about direct connections: one fixed layout for all kinds, sent
-//! as one packet over the connection of their handshake.
+//! Messages of peers about direct connections: one fixed layout for all kinds, sent as one packet
+//! over the connection of their handshake.
 //!
 //! Only two nodes that have both said in the handshake that they have direct connections send
 //! these messages. An older node sends none and receives none.
@@ -50,7 +50,7 @@ pub(in crate::mq) enum DirectMessage {
     Accept(u8),
     /// [`Accept`](DirectMessage::Accept) that answers bells with bells.
     AcceptWithBells(u8),
-    /// The other answer: there is no such bank.
+    /// Declines an [`Open`](DirectMessage::Open): the receiver opens no such bank.
     Decline(u8),
 }
 
@@ -81,7 +81,8 @@ impl DirectMessage {
         zerocopy::transmute!(layout)
     }
 
-    /// Reads a message. `None`: it is none, or is of a node that lays its memory out otherwise.
+    /// Reads a message. Returns `None` if it is none, or is of a node that lays its memory out
+    /// otherwise.
     pub(in crate::mq) fn parse(bytes: &[u8]) -> Option<DirectMessage> {
         let layout = Layout::read_from_bytes(bytes).ok()?;
         let said = (layout.magic, layout.version, layout.layout);

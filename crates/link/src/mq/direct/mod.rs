@@ -64,9 +64,9 @@ pub struct BankBells {
 /// A peer that has direct connections with this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectPeer {
-    /// Its name.
+    /// The peer's name.
     pub name: NodeName,
-    /// Its hardware address.
+    /// The peer's hardware address.
     pub mac: [u8; 6],
     /// The IP addresses that the fabric gave it.
     pub bound: Bound,
@@ -74,7 +74,7 @@ pub struct DirectPeer {
     pub same_user: bool,
 }
 
-/// What has become of direct connections with a peer. Slot and generation name the peer, see
+/// A change of direct connections with a peer. Slot and generation name the peer, see
 /// [`Joined`](super::Joined).
 #[derive(Debug)]
 pub enum DirectChange {
@@ -86,10 +86,10 @@ pub enum DirectChange {
         generation: u16,
         /// The peer.
         peer: Box<DirectPeer>,
-        /// Its directory.
+        /// The peer's directory.
         directory: PeerDirectory,
     },
-    /// There is another bank with the peer.
+    /// A new bank exists with the peer.
     Bank {
         /// The peer's slot.
         slot: u16,
@@ -99,7 +99,7 @@ pub enum DirectChange {
         side: Side,
         /// The bank's number: banks of one side are counted from 0.
         number: u8,
-        /// Its memory.
+        /// The bank's memory.
         memory: Box<BankMemory>,
     },
     /// The peer declined a bank that this node wanted to open.

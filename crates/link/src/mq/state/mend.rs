@@ -1,4 +1,4 @@
-//! What follows from the records, made anew of them.
+//! Makes anew the state that follows from the records.
 
 use super::peer_record::{DEPARTED, LIVE};
 #[cfg(test)]

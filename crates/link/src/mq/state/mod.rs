@@ -1,4 +1,4 @@
-//! What a port remembers: plain data in the node's region. Each holder of the node's lease goes on
+//! The state of a port: plain data in the node's region. Each holder of the node's lease goes on
 //! with it.
 //!
 //! Any contents are survived: indices are checked, numbers wrap, loops are bounded. A record alone
@@ -30,7 +30,7 @@ use super::slots::Slots;
 use super::statistics::{PeerInfo, PortStatistics};
 use crate::NeighborChange;
 
-/// What there is once.
+/// The part of the state that exists once.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct Head {

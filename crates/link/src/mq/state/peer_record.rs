@@ -27,7 +27,7 @@ pub(in crate::mq) struct PeerRecord {
     pub(in crate::mq) generation: u32,
     /// [`LIVE`] and others.
     pub(super) flags: u32,
-    /// What the peer did, if it is condemned: [`Offence::code`].
+    /// The peer's offence, if it is condemned: [`Offence::code`].
     pub(super) offence: u64,
     pub(in crate::mq) incarnation: u64,
     pub(in crate::mq) payload_offset: u64,
@@ -76,7 +76,7 @@ const GATEWAY: u32 = 128;
 /// No more frames are exchanged with the peer, and the membership was not told yet.
 pub(super) const DEPARTED: u32 = 256;
 
-/// What a peer broke.
+/// A rule that a peer broke, by the part in which it broke it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::mq) enum Offence {
     Ring(Corrupt),
@@ -242,7 +242,7 @@ impl PeerRecord {
         })
     }
 
-    /// What it did, if it is condemned.
+    /// The peer's offence, if it is condemned.
     pub(in crate::mq) fn loss(&self) -> Option<Loss> {
         Offence::loss(self.offence, self.name()?)
     }

@@ -17,7 +17,7 @@ pub(super) fn join(fabric: &Fabric, name: &str, number: u8) -> Mesh {
     Mesh::join(&settings).unwrap()
 }
 
-/// What a node has been told.
+/// The changes that a node has been told.
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) met: Vec<(u16, u16, NodeName)>,

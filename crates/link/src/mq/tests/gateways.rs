@@ -5,7 +5,7 @@ use super::shards::{KEY, frames, octets, segment, transmit};
 use super::*;
 use crate::steering::{Flow, Steering};
 
-/// What is beyond a gateway.
+/// The number of the host beyond a gateway.
 const BEYOND: u8 = 77;
 
 impl Fabric {
@@ -41,7 +41,7 @@ fn send_as(node: &mut Mesh, from: [u8; 6], to: [u8; 6], payload: &[u8]) -> Resul
     sent
 }
 
-/// What each of the nodes gets.
+/// Takes the frames of each node, and returns how many each got.
 fn taken(nodes: &mut [Mesh]) -> Vec<usize> {
     nodes.iter_mut().map(|node| take(node).len()).collect()
 }

@@ -114,7 +114,7 @@ fn segments_reach_their_shard_and_no_other() {
     }
 }
 
-/// Those of one flow in the order in which they were sent.
+/// The datagrams of one flow arrive in the order in which they were sent.
 #[test]
 fn datagrams_reach_the_shard_of_their_flow_and_no_other() {
     let fabric = Fabric::new();

@@ -201,7 +201,8 @@ fn udp_super_frame_crosses_and_arrives_as_datagrams() {
             let client = b.run(|| UdpSocket::bind(any_address(address))).unwrap().unwrap();
             client.connect(server.local_addr().unwrap()).unwrap();
             let size: libc::c_int = 1000;
-            // SAFETY: the option is an int, which outlives the call.
+            // SAFETY: the option's value is `size`, a local int of four bytes, which lives until
+            // the call returns.
             let set = unsafe {
                 libc::setsockopt(
                     std::os::fd::AsRawFd::as_raw_fd(&client),

@@ -12,7 +12,7 @@ pub enum ControlError {
     /// The text is no name of a node.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// Nobody listens.
+    /// No process listens.
     #[error(
         "no node named {node} runs in fabric {fabric}; start it with `toehold up {node}`, or see `toehold ps`"
     )]
@@ -22,32 +22,32 @@ pub enum ControlError {
         /// The fabric.
         fabric: String,
     },
-    /// It belongs to somebody else, and this user may not even ask it.
+    /// The node belongs to another user, and this user may not even ask it.
     #[error(
         "node {0} belongs to another user, and this user may not join its fabric; ask that user, or root (--allow-user)"
     )]
     Foreign(NodeName),
-    /// It said no.
+    /// The node refused.
     #[error("node {node}: {refusal}")]
     Refused {
         /// The node.
         node: NodeName,
-        /// What it said.
+        /// The reason that the node gave.
         refusal: Refusal,
     },
-    /// It said nothing.
+    /// The node did not answer in time.
     #[error("node {node} does not answer; if its engine process is stopped, `kill -CONT {}` has it go on",
         process.map_or("PID".to_owned(), |process| process.to_string()))]
     TimedOut {
         /// The node.
         node: NodeName,
-        /// Its engine process, if the kernel said which one that is.
+        /// The node's engine process, if the kernel said which one that is.
         process: Option<u32>,
     },
-    /// It is gone.
+    /// The node is gone.
     #[error("node {0} has ended")]
     HungUp(NodeName),
-    /// It said something else.
+    /// The node's answer was not one to the request.
     #[error("node {0} gave an answer that fits no question; is its engine process of another version?")]
     Nonsense(NodeName),
     /// The system refused.
@@ -55,13 +55,13 @@ pub enum ControlError {
     System {
         /// The node.
         node: NodeName,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
 }
 
 impl ControlError {
-    /// Why a process is not on the node that did not let it attach.
+    /// The reason why a process is not on the node that did not let it attach.
     pub fn reason(&self) -> Reason {
         match self {
             ControlError::Name(_) | ControlError::Unknown { .. } => Reason::NoNode,

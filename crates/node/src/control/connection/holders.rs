@@ -11,8 +11,8 @@ use crate::control::message::{Answer, Request};
 use crate::descriptors::copy_for_a_moment;
 
 impl Connection {
-    /// Holders, whose other ends the node has, and their numbers: at least one, but
-    /// perhaps fewer than `count`.
+    /// Asks for holders, whose other ends the node has. Returns their numbers and ends: at least
+    /// one, but perhaps fewer than `count`.
     ///
     /// # Errors
     ///
@@ -42,15 +42,14 @@ impl Connection {
         }
     }
 
-    /// Lets go of a holder that other processes may have too. If none has, gives its number
-    /// and a descriptor of it that nobody else has; the former one, which is only
-    /// closed in the order of this call, says nothing any more. `None`: others have it.
+    /// Lets go of a holder that other processes may have too. If none has, gives its number and a
+    /// new descriptor of it that no other process has. The former descriptor is only closed in the
+    /// order of this call, and says nothing any more. Returns `None` if other processes have it.
     ///
     /// # Errors
     ///
-    /// If the process has not attached, the descriptor is no holder of the node, or the
-    /// node does not answer: it closes what nobody else has, after the next request if
-    /// it is late.
+    /// If the process has not attached, the descriptor is no holder of the node, or the node does
+    /// not answer. The node closes what no other process has, after the next request if it is late.
     pub fn inherit(&mut self, descriptor: OwnedFd) -> Result<Option<(u32, OwnedFd)>, ControlError> {
         self.done(&Request::Entrust, std::slice::from_ref(&descriptor))?;
         drop(descriptor);
@@ -104,8 +103,8 @@ impl Connection {
         self.done(&Request::Relay { shard, holder }, &[])
     }
 
-    /// Has the kernel signal the owner of a connection of a shard, that a holder stands for, when
-    /// its peer announces urgent data: whoever owns the first of two connected Unix sockets.
+    /// Has the kernel signal the owner of a holder's connection when its peer announces urgent
+    /// data. The owner is that of the first of two connected Unix sockets.
     ///
     /// # Errors
     ///
@@ -114,8 +113,8 @@ impl Connection {
         self.done(&Request::Own { shard, holder }, &messenger)
     }
 
-    /// Has the node connect those who connect to the listener that a holder stands for to one
-    /// of the kernel's, and note in the table that comes with it who they are.
+    /// Has the node forward peers that connect to a holder's listener to one of the kernel's. The
+    /// table that comes with it tells the peers' addresses.
     ///
     /// # Errors
     ///

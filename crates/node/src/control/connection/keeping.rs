@@ -1,4 +1,4 @@
-//! What a program's launcher asks of a node that ends with its last user.
+//! Requests of a program's launcher to a node that ends with its last user.
 
 use std::os::fd::OwnedFd;
 

@@ -34,22 +34,22 @@ pub struct Connection {
     socket: OwnedFd,
     node: NodeName,
     timeout: Duration,
-    /// Answers that did not come in time: they come before any other, for a node that
-    /// was stopped goes on with what it was asked meanwhile.
+    /// Answers that did not come in time. They come before any other, for a node that was stopped
+    /// goes on with what it was asked meanwhile.
     owed: u32,
-    /// What has come was no answer.
+    /// An answer that came was none to the request.
     broken: bool,
     /// Descriptors are missing that came along with the last answer: there was no room
     /// for them.
     cut: bool,
 }
 
-/// What a process has of a node that it has attached to.
+/// The memory and descriptors of a node that a process gets when it attaches.
 #[derive(Debug)]
 pub struct Attached {
-    /// Its place in the node.
+    /// The process's place in the node.
     pub attachment: Attachment,
-    /// How its children get in.
+    /// The door by which its children get in.
     pub door: Door,
 }
 
@@ -80,7 +80,7 @@ impl Connection {
                 Err(errno) => return Err(system(errno)),
             }
         };
-        // Those who may write to the directory could pose as the node; but not as its user.
+        // A user that may write to the directory could pose as the node, but not as its user.
         let server = peer_uid(socket.as_fd()).map_err(system)?;
         if fabric.user_of(&node) != Some(server) {
             return Err(ControlError::Foreign(node));
@@ -88,7 +88,7 @@ impl Connection {
         Ok(Connection::over(socket, node))
     }
 
-    /// The user whose node it is, if that is not this process's.
+    /// The user whose node it is, if that is another one than this process's.
     pub fn other_user(&self) -> Option<u32> {
         match is_own_user(self.socket.as_fd()) {
             true => None,
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// The same, with another time that an answer may take; 10 s by default.
+    /// Sets the time that an answer may take; 10 s by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Connection {
         self.timeout = timeout;
@@ -119,7 +119,8 @@ impl Connection {
         self.node
     }
 
-    /// Readable when the node has ended: it says nothing that was not asked.
+    /// The socket, which becomes readable when the node has ended: the node says nothing that was
+    /// not asked.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What people ask of a node: how it is, who runs it, what crosses its link, its end.
+//! Requests of people to a node: its status, its placement, recordings of its link, its end.
 
 use std::fs::File;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::control::status::{Counter, NodeStatus, SocketStatus};
 use crate::placement::Placement;
 
 impl Connection {
-    /// How the node is.
+    /// Asks for the node's status.
     ///
     /// # Errors
     ///
@@ -21,7 +21,7 @@ impl Connection {
         }
     }
 
-    /// The node's sockets.
+    /// Asks for the node's sockets.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Connection {
         }
     }
 
-    /// What the node counts.
+    /// Asks for the node's counters.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// Changes who runs the node's stack.
+    /// Changes the threads that run the node's stack.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl Connection {
         self.done(&Request::StartCapture { settings }, &[file.into()])
     }
 
-    /// Ends the recording. If the summary says that the file is not complete yet, to be
-    /// called again, after a pause: the node waits for nobody's file.
+    /// Ends the recording. Call again, after a pause, if the summary says that the file is not
+    /// complete yet: the node waits for no file.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Connection {
     pub fn down(mut self, patience: Duration) -> Result<(), ControlError> {
         match self.done(&Request::Down, &[]) {
             Ok(()) => {}
-            // Somebody else has just done so.
+            // Another client has just done so.
             Err(ControlError::HungUp(_)) => return Ok(()),
             Err(error) => return Err(error),
         }

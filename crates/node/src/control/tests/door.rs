@@ -15,7 +15,7 @@ fn who_comes_by_the_door_is_a_client_like_others() {
     let processes = child.status().unwrap().processes;
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     assert_eq!(pids, [std::process::id(); 2]);
-    // The one who had the door first need not be there any more.
+    // The process that had the door first need not be there any more.
     drop(parent);
     assert_eq!(served.told(), Told::Detached(1));
     let mut grandchild = door.enter(child.node()).unwrap().timeout(PATIENCE);

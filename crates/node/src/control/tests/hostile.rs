@@ -101,8 +101,7 @@ fn a_client_that_does_not_read_holds_nobody_up_and_is_dropped() {
     served.end();
 }
 
-/// It asks much at once, and takes the answers later: none is lost, and none
-/// comes twice.
+/// A client asks much at once, and takes the answers later: none is lost, and none comes twice.
 #[test]
 fn a_client_that_asks_ahead_gets_every_answer() {
     let served = Served::with(25, Limits::default());
@@ -147,7 +146,7 @@ fn a_thousand_connections_are_survived() {
         sent.is_ok() && matches!(client.answer(), Some(Answer::Status(_)))
     };
     for _ in 0..20 {
-        // The places of those who left are free again, once that is noticed.
+        // The places of clients that left are free again, once that is noticed.
         let admitted = loop {
             let first: Vec<_> = (0..16).map(|_| served.raw()).collect();
             if first.iter().all(is_admitted) {
@@ -164,8 +163,8 @@ fn a_thousand_connections_are_survived() {
     served.end();
 }
 
-/// What a server may do to its clients: whoever can write to a fabric's
-/// directory can be one.
+/// A server may send its clients anything: any process that can write to a fabric's directory can
+/// be one.
 #[test]
 fn a_client_survives_a_false_server() {
     let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ fn a_node_ends_with_its_last_keeper() {
     let second = connection.keep().unwrap();
     let copy = second.try_clone().unwrap();
     drop((first, second));
-    // Those who only ask keep nothing.
+    // A client that only asks keeps nothing.
     connection.status().unwrap();
     drop(copy);
     wait_for_end(served);

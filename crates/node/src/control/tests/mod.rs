@@ -35,7 +35,7 @@ use crate::settings::NodeSettings;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the host was told, in order.
+/// The calls that the host got, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Attached(u32),
@@ -52,7 +52,7 @@ struct Fake {
     processes: AtomicU16,
     captures: AtomicBool,
     sockets: usize,
-    /// It panics when it is asked for its counters.
+    /// Whether the host panics when it is asked for its counters.
     panics: bool,
     /// Rung: something is to be closed.
     closings: Doorbell,
@@ -306,7 +306,7 @@ impl Drop for Served {
     }
 }
 
-/// What a process of this version asks first.
+/// The first request of a process of this version.
 fn attach_request() -> String {
     format!(r#"{{"attach":{{"version":{VERSION},"build":"{BUILD}"}}}}"#)
 }

@@ -57,7 +57,7 @@ fn attach_in_a_process() {
         );
         println!("copied");
     }
-    // Until it is killed, or whoever has started it is gone.
+    // Until it is killed, or the test that has started it is gone.
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(copy);
 }

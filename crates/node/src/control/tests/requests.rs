@@ -223,7 +223,7 @@ fn a_node_that_does_not_run_is_told_from_one_that_does_not_answer() {
         Connection::open(&fabric(), "../web"),
         Err(ControlError::Name(_))
     ));
-    // Nobody accepts here.
+    // No server accepts here.
     let _place = fabric().take("web", &NodeSettings::default(), &[]).unwrap();
     let node = Connection::open(&fabric(), "web").unwrap();
     let mut node = node.timeout(Duration::from_millis(10));

@@ -45,7 +45,7 @@ fn waiter_of_bell(direct: &Direct, bell: usize) -> WaiterNumber {
     found
 }
 
-/// An ear that hears nothing from before.
+/// Opens an ear on which no earlier ring is left.
 fn ear(direct: &Direct, waiter: WaiterNumber, banks: &[&Bank]) -> Ear {
     let ear = Ear::open(direct, waiter).unwrap();
     for bank in banks {

@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// What one thread of a program has.
+/// The state of one thread of a program.
 struct Thread<'a> {
     node: &'a AttachedNode,
     direct: &'a Direct,
@@ -185,7 +185,7 @@ fn send_for_ever(node: &AttachedNode, direct: &Direct, to: SocketAddr) {
     let (bank, connection) = opened.held();
     let end = bank.end(connection).unwrap();
     loop {
-        // If there is no room, the reader wants to hear nothing for now.
+        // If there is no room, the reader asks for no event for now.
         let _ = end.send(own, &[IoSlice::new(&[1; 64])]);
         std::thread::sleep(Duration::from_micros(20));
     }
@@ -225,7 +225,7 @@ impl Drop for Program {
     }
 }
 
-/// What programs have left in a node that has none any more.
+/// The leftovers of programs in a node that has no program any more.
 fn left(path: &Path, name: &str, direct: &Direct, banks: &[Arc<Bank>]) -> Vec<String> {
     let mut left = Vec::new();
     let mut note = |what: &str, count: usize| {

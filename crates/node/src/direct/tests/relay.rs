@@ -64,7 +64,7 @@ impl Relayed {
         end.receive(self.thread, &mut [IoSliceMut::new(into)], Take::Remove, u64::MAX)
     }
 
-    /// What the server receives next; nothing at the end.
+    /// The bytes that the server receives next; none at the end.
     fn received(&self) -> Vec<u8> {
         eventually("the server receives nothing", || {
             let mut buffer = [0; 64];
@@ -76,7 +76,7 @@ impl Relayed {
         })
     }
 
-    /// What the program reads next; nothing at the end.
+    /// The bytes that the program reads next; none at the end.
     fn read(&self) -> Vec<u8> {
         eventually("the program reads nothing", || {
             let mut buffer = [0; 64];

@@ -149,7 +149,7 @@ fn waiters_of_a_listener_are_told_of_connections_over_tcp() {
     assert!(ears.iter().all(|ear| !is_readable(ear)));
 }
 
-/// It may have had the lease when a connection came, and told none.
+/// A process that dies may have had the lease when a connection came, and told no waiter.
 #[test]
 fn waiters_of_listeners_look_again_when_a_process_has_died() {
     let fixture = Fixture::new();

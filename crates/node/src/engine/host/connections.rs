@@ -1,6 +1,6 @@
-//! The node's connections with others, in a thread of their own: it tells the port
-//! who comes and goes, and buries the node's processes that are dead and what nobody
-//! holds any more. What it does with the lease, nobody has to wait for.
+//! The node's connections with others, in a thread of their own. It tells the port which nodes come
+//! and go. It cleans up after the node's dead processes, and closes what no process holds any more.
+//! No program has to wait for what it does with the lease.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,26 +22,26 @@ use crate::wait::{self, ShardHandle};
 /// Peers that are done with, of which one round takes leave.
 const MAX_DEPARTED: usize = 256;
 
-/// From one look for pages of payload memory that hold nothing to the next.
+/// Time from one look for pages of payload memory that hold nothing to the next.
 const DISCARDS_NS: u64 = 500_000_000;
 
 /// Holders that no process has any more.
 #[derive(Debug, Default)]
 struct Holders {
-    /// What they stood for is still to be closed.
+    /// Holders that stood for something that is still to be closed.
     gone: Vec<Gone>,
-    /// They stand for nothing.
+    /// Holders that stand for nothing.
     freed: Vec<u32>,
-    /// Rung once that is closed.
+    /// The bells that are rung once that is closed.
     bells: Bells,
 }
 
-/// Bells of those who wait. Whatever becomes of it, they do not wait for longer.
+/// Bells of processes that wait. They ring when this is dropped, whatever becomes of the closing.
 #[derive(Debug, Default)]
 struct Bells(Vec<Doorbell>);
 
-/// What is let go of once all is closed that it stood for: the descriptors first, and then the
-/// bells. A process that hears them finds nothing left.
+/// Holders that are let go of once all is closed that they stood for. The descriptors go first, and
+/// then the bells ring. A process that is woken by them finds nothing left.
 #[derive(Debug)]
 pub(super) struct Closed {
     _gone: Vec<Gone>,
@@ -55,15 +55,15 @@ impl Drop for Bells {
 }
 
 pub(super) struct Connections {
-    /// Of each shard.
+    /// The memberships of the shards.
     memberships: Vec<Mutex<Membership>>,
     shards: Arc<Shards>,
     /// Processes that are dead, and something of them still there.
     dead: Mutex<BTreeSet<u16>>,
     holders: Mutex<Holders>,
-    /// Held by who closes something.
+    /// Held by the thread that closes something.
     caring: Mutex<()>,
-    /// Taken from the kernel beside the node, for those whom the holders stand for.
+    /// Ports taken from the kernel beside the node, for the listeners that the holders stand for.
     pub(super) ports: Ports,
     wake_sleeper: AtomicBool,
     stop: AtomicBool,
@@ -106,7 +106,7 @@ impl Connections {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what a dead process had, soon.
+    /// Has the connections and listeners of a dead process closed soon.
     pub(super) fn bury(&self, process: u16) {
         self.dead().insert(process);
         self.bell().ring();
@@ -116,7 +116,7 @@ impl Connections {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what nobody holds any more, soon.
+    /// Has the connections and listeners closed soon that no process holds any more.
     pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.holders().gone.extend(holders);
         self.bell().ring();
@@ -154,7 +154,7 @@ impl Connections {
         self.bell().ring();
     }
 
-    /// Each readable when a membership has something to do.
+    /// Descriptors, each readable when a membership has something to do.
     pub(super) fn events(&self) -> std::io::Result<Vec<OwnedFd>> {
         let shards = 0..self.shards.count();
         shards
@@ -162,7 +162,7 @@ impl Connections {
             .collect()
     }
 
-    /// Does what comes up, until stopped or the shard is gone.
+    /// Handles events until stopped, or until the shard is gone.
     pub(super) fn run(&self, events: &[OwnedFd]) {
         let bell = self.bell();
         while !self.stop.load(Acquire) {
@@ -179,13 +179,13 @@ impl Connections {
         }
     }
 
-    /// Closes now what was to be closed soon.
+    /// Closes at once the connections and listeners that were to be closed soon.
     pub(super) fn care_at_once(&self) {
         // If a shard is gone, so is what was in it.
         let _ = self.care();
     }
 
-    /// Does what the control thread has left to this one.
+    /// Carries out the work that the control thread has left to this one.
     fn care(&self) -> Result<(), wait::Gone> {
         let _caring = self.caring.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = self.dead().clone();
@@ -204,7 +204,7 @@ impl Connections {
         }
         // The first shard last: a listener's port is free when it is closed there.
         for (_, handle) in self.shards.iter().rev() {
-            // Like a call of a program: whoever drives has to know of what is closed here.
+            // Like a call of a program: the thread that drives has to know of what is closed here.
             let mut shard = handle.enter()?;
             for &process in &dead {
                 shard.forget_process(process);
@@ -244,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// Does what has come up in every shard, until nothing is left.
+    /// Handles the events of every shard, until none is left.
     pub(super) fn round(&self) -> Result<(), wait::Gone> {
         let mut shards = self.shards.iter();
         shards.try_for_each(|(shard, handle)| self.round_of(shard, handle))?;

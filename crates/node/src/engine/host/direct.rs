@@ -63,12 +63,12 @@ pub(super) struct Banks {
 
 #[derive(Debug)]
 struct State {
-    /// By slot.
+    /// The banks, by slot.
     banks: BTreeMap<u16, Kept>,
     peers: HashMap<PeerId, Peer>,
     /// Numbers of listeners whose queues were emptied once since they were closed.
     emptied: BTreeSet<u16>,
-    /// The last that was given to a bank. It does not come again in a life of the node.
+    /// The last generation that was given to a bank. It does not come again in a life of the node.
     generation: u32,
 }
 
@@ -82,7 +82,7 @@ struct Peer {
 struct Kept {
     entry: Entry,
     bank: Arc<Bank>,
-    /// `None`: the node itself.
+    /// The peer of the bank; `None` if that is the node itself.
     peer: Option<PeerId>,
 }
 
@@ -194,20 +194,20 @@ impl Banks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What plays the frames of direct connections, for one thread at a time.
+    /// The player of the frames of direct connections, for one thread at a time.
     pub(super) fn player(&self) -> Player {
         self.own.tape.tap.player()
     }
 
-    /// What a process attaches to: the directory, the journal, and the signals to the accepting
-    /// side of the node's own bank.
+    /// The descriptors that a process attaches to: the directory, the journal, and the signals to
+    /// the accepting side of the node's own bank.
     pub(super) fn to_list(&self) -> std::io::Result<Vec<OwnedFd>> {
         let (waiters, signals) = (&self.own.waiters, self.own_signals()?);
         let all = [waiters.directory().fd(), waiters.journal().fd(), signals.fd()];
         all.into_iter().map(|fd| fd.try_clone_to_owned()).collect()
     }
 
-    /// What tells waiters of listeners of connections over TCP.
+    /// The bell that tells waiters of listeners of connections over TCP.
     pub(super) fn listener_bell(&self) -> std::io::Result<ListenerBell> {
         Ok(ListenerBell {
             words: self.listeners.clone(),
@@ -222,7 +222,8 @@ impl Banks {
         signals.ok_or(std::io::ErrorKind::NotFound.into())
     }
 
-    /// What a process needs to map a bank. `None`: it is not there any more.
+    /// The descriptors with which a process maps a bank. Returns `None` if the bank is not there
+    /// any more.
     pub(super) fn descriptors(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
         let state = self.lock();
         let kept = state.banks.get(&slot)?;
@@ -230,7 +231,7 @@ impl Banks {
         is_it.then(|| kept.bank.to_list().ok())?
     }
 
-    /// The descriptors of a set of bells. `None`: there is no such set.
+    /// The descriptors of a set of bells. Returns `None` if there is no such set.
     pub(super) fn bell_descriptors(&self, which: BellsOf) -> Result<Option<Vec<OwnedFd>>, BellError> {
         self.with_bells(which, |bells| bells.get().map(BellSet::to_list).transpose())
             .unwrap_or(Ok(None))
@@ -327,13 +328,13 @@ impl Banks {
         state.banks.insert(slot, kept);
         self.table.set(&entry);
         if side == Side::Accepting {
-            // Threads that wait at listeners hear the new peer from now on.
+            // Threads that wait at listeners are woken by the new peer from now on.
             self.rouse(&bank);
         }
         Some(())
     }
 
-    /// The peer has ended: no connection with it is opened or accepted any more.
+    /// Parts with a peer that has ended: no connection with it is opened or accepted any more.
     fn part(&self, state: &mut State, peer: PeerId) {
         state.peers.remove(&peer);
         let banks = state.banks.values_mut();
@@ -373,7 +374,7 @@ impl Banks {
         left
     }
 
-    /// What is counted of direct connections.
+    /// The counters of direct connections.
     pub(super) fn counters(&self, processes: &[u16]) -> Vec<Counter> {
         self.counts.sums(processes.iter().copied())
     }

@@ -17,9 +17,10 @@ const AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Ends {
     epoll: OwnedFd,
-    /// The same of holders whose other ends are known to be gone, until what they stood for is closed.
+    /// Readable while holders whose other ends are known to be gone stand for something that is not
+    /// closed yet.
     closing: OwnedFd,
-    /// Of both.
+    /// Readable while `epoll` or `closing` is.
     events: OwnedFd,
     ends: Vec<Option<End>>,
     /// Numbers that may be given again.
@@ -35,7 +36,7 @@ struct End {
     is_lent: bool,
 }
 
-/// An end that something is done with, see [`Ends::lend`].
+/// An end that the engine uses, see [`Ends::lend`].
 #[derive(Debug)]
 pub(super) struct Lent {
     number: u32,
@@ -44,8 +45,8 @@ pub(super) struct Lent {
     epoll: OwnedFd,
 }
 
-/// A holder that nobody has any more. Until this is dropped, it is [seen](Ends::closings) that there is
-/// something to be closed.
+/// A holder that no process has any more. Until this is dropped, it is [seen](Ends::closings) that
+/// there is something to be closed.
 #[derive(Debug)]
 pub(super) struct Gone {
     pub(super) number: u32,
@@ -63,21 +64,21 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// It is watched again.
+    /// Watches the end again.
     fn drop(&mut self) {
         // If that fails, its number is not given again before the node's next life.
         let _ = watch(&self.epoll, &self.socket, self.cookie);
     }
 }
 
-/// Has the poll tell, unasked, when the other end is gone: of the holder with that cookie, since the
-/// poll may go on telling of an end for as long as somebody has a copy, and its number may have been
-/// given again by then.
+/// Has the poll tell, unasked, when the other end of the holder with that cookie is gone. The
+/// cookie identifies it, since the poll may go on telling of an end for as long as a process has a
+/// copy. Its number may have been given again by then.
 fn watch(epoll: &OwnedFd, socket: &OwnedFd, cookie: u64) -> Result<(), Errno> {
     epoll::add(epoll, socket, EventData::new_u64(cookie), EventFlags::empty())
 }
 
-/// Whether nobody has the other end of a pair, or neither end is used any more.
+/// Whether no process has the other end of a pair, or neither end is used any more.
 pub(super) fn is_alone(socket: &OwnedFd) -> bool {
     let at_once = Timespec {
         tv_sec: 0,
@@ -105,13 +106,13 @@ impl Ends {
         })
     }
 
-    /// Readable when a holder's other end is gone.
+    /// A descriptor that is readable when a holder's other end is gone.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Readable as long as something is to be closed that nobody has any more: for processes, which see so
-    /// without asking.
+    /// A descriptor that is readable as long as something is to be closed that no process has any
+    /// more. Processes see so without asking.
     pub(super) fn closings(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -147,7 +148,7 @@ impl Ends {
         Ok((number, other))
     }
 
-    /// Both ends of a holder, of which the first is watched.
+    /// A pair of ends for a holder, of which the first is watched.
     fn pair(&mut self, number: u32) -> Result<(End, OwnedFd), Errno> {
         let (socket, other) = socketpair(
             AddressFamily::UNIX,
@@ -166,8 +167,8 @@ impl Ends {
         Ok((end, other))
     }
 
-    /// Makes another pair in the place of one whose other end nobody has any more, before
-    /// that is [taken](Ends::gone). `None`: somebody has it.
+    /// Makes another pair in the place of one whose other end no process has any more, before that
+    /// is [taken](Ends::gone). Returns `None` if a process has it.
     ///
     /// # Errors
     ///
@@ -187,8 +188,8 @@ impl Ends {
         Ok(Some((number, other)))
     }
 
-    /// Takes an end of which more is wanted than to know that the other one is gone: nobody
-    /// looks for that until it is given back. `None`: it was taken before.
+    /// Takes an end for more than to learn that the other one is gone. No thread looks for that
+    /// until it is given back. Returns `None` if it was taken before.
     ///
     /// # Errors
     ///
@@ -222,8 +223,8 @@ impl Ends {
         self.numbers.get(&cookie).copied()
     }
 
-    /// Takes the holders that nobody has any more. Their numbers are not given again
-    /// before they are [released](Ends::release).
+    /// Takes the holders that no process has any more. Their numbers are not given again before
+    /// they are [released](Ends::release).
     pub(super) fn gone(&mut self) -> Vec<Gone> {
         let mut buffer = [const { MaybeUninit::uninit() }; AT_ONCE];
         let at_once = Timespec {
@@ -259,12 +260,12 @@ impl Ends {
         })
     }
 
-    /// Numbers that were taken are free again.
+    /// Frees numbers that were taken.
     pub(super) fn release(&mut self, numbers: Vec<u32>) {
         self.free.extend(numbers);
     }
 
-    /// All of them are: what they stood for is gone.
+    /// Forgets all holders, since their connections and listeners are gone.
     pub(super) fn clear(&mut self) {
         self.ends.clear();
         self.free.clear();
@@ -280,7 +281,8 @@ mod tests {
         ends.gone().iter().map(|gone| gone.number).collect()
     }
 
-    /// Whoever gave an end back had not closed its copy yet: the number was given to two holders.
+    /// The thread that gave an end back had not closed its copy yet, and the number was given to
+    /// two holders.
     #[test]
     fn who_is_gone_is_told_once_though_somebody_has_a_copy_of_the_end() {
         let mut ends = Ends::new().unwrap();

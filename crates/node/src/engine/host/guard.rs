@@ -1,9 +1,9 @@
-//! A program that is stopped in the middle of a stack does not keep others waiting.
+//! A thread that keeps a program stopped in the middle of a stack from making others wait.
 //!
-//! A thread that has waited for a lease for milliseconds says so in the lease's memory. A thread of
-//! the engine hears that, and looks at the process that holds the lease. If a signal has stopped that
-//! process, it is made to let go ([`Lease::release_stopped`]). As long as no thread waits in vain, this
-//! one sleeps.
+//! A thread that has waited for a lease for milliseconds says so in the lease's memory. That wakes
+//! a thread of the engine, which looks at the process that holds the lease. If a signal has stopped
+//! that process, it is made to let go ([`Lease::release_stopped`]). As long as no thread waits in
+//! vain, the engine's thread sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -62,7 +62,7 @@ impl Guard {
         }
     }
 
-    /// Looks at whoever holds the lease, as long as others want it.
+    /// Looks at the process that holds the lease, as long as others want it.
     fn look(&self) {
         for _ in 0..LOOKS {
             let lease = self.lease();

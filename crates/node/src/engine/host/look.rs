@@ -13,17 +13,17 @@ use crate::shard::Shard;
 use crate::shards::Shards;
 use crate::wait::{Guard, ShardHandle};
 
-/// How long to wait for a stack that somebody else uses. Only a program that was
-/// stopped in the middle of it uses it for so long.
+/// How long to wait for a stack that another thread uses. Only a program that was stopped in the
+/// middle of it uses it for so long.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 fn look(shard: &ShardHandle) -> Option<Guard<'_>> {
     let until = clock::now() + PATIENCE;
-    // Whoever spins with the lease gives way to those who say that they want it.
+    // A thread that spins with the lease gives way to threads that say that they want it.
     shard.lease.lock_until(until.0).ok().flatten()
 }
 
-/// How the stacks are together; `None` if one cannot be looked at now.
+/// The status of all stacks together; `None` if one cannot be looked at now.
 pub(super) fn status(shards: &Shards) -> Option<StackStatus> {
     let mut together = StackStatus::default();
     for (index, handle) in shards.iter() {
@@ -151,7 +151,7 @@ fn socket_status(
     }
 }
 
-/// What the stacks and their ports count, each for itself if there are several.
+/// The counters of the stacks and their ports, each for itself if there are several.
 pub(super) fn counters(shards: &Shards) -> Option<Vec<Counter>> {
     let mut counters: Vec<Counter> = Vec::new();
     for (index, handle) in shards.iter() {

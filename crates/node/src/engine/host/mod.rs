@@ -51,20 +51,20 @@ const ENGINE: u16 = toehold_shm::Lease::ENGINE;
 /// Most processes of a node at once.
 const MAX_PROCESSES: usize = 1 << 12;
 
-/// How long the control thread waits for a capture's file, which is most often complete by
-/// then. Whoever asked asks again.
+/// How long the control thread waits for a capture's file, which is most often complete by then.
+/// The client that asked asks again.
 const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// A node with a stack, whose memory programs attach to.
 pub struct StackHost {
     config: NodeConfig,
     state: Mutex<State>,
-    /// Readable when a holder is gone.
+    /// The descriptor that is readable when a holder is gone.
     events: OwnedFd,
 }
 
 struct State {
-    /// `None`: the node has ended, or could not begin anew.
+    /// The present life; `None` if the node has ended, or could not begin anew.
     life: Option<Life>,
     ended: bool,
     /// How many lives were lost.
@@ -72,32 +72,32 @@ struct State {
     /// How often the stack was mended.
     mends: u64,
     processes: BTreeMap<u16, Process>,
-    /// The same as the threads of a life see them.
+    /// The node's processes, as the threads of a life see them.
     known: Arc<Processes>,
     /// The process whose quota was looked at last.
     looked_at: u16,
     ends: Ends,
-    /// What the threads of a life say that they have ended with.
+    /// The channel by which the threads of a life say that they have ended.
     alarm: Sender<()>,
     placement: Placement,
     recording: Option<Recording>,
-    /// Recordings whose files were not complete when whoever had asked for them left.
+    /// Recordings whose files were not complete when the client that had asked for them left.
     left: Vec<Recording>,
-    /// What was seen last, for when the stack cannot be looked at.
+    /// The status that was seen last, for when the stack cannot be looked at.
     last: StackStatus,
 }
 
 /// A process that has attached.
 #[derive(Debug, Clone, Copy)]
 struct Process {
-    /// The life that it is attached to.
+    /// The life to which the process is attached.
     life: u64,
-    /// The system's number of it.
+    /// The system's number of the process.
     pid: u32,
 }
 
 impl StackHost {
-    /// For [`super::Engine::start`].
+    /// Makes the host of a node, for [`super::Engine::start`].
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ fn watch(host: &Weak<StackHost>, alarms: &Receiver<()>) {
 }
 
 impl State {
-    /// A number for a process: the lowest that is free.
+    /// The lowest free number for a process.
     fn number(&self, life: &Life) -> Option<u16> {
         let last = ENGINE + MAX_PROCESSES as u16;
         let mut numbers = ENGINE + 1..=last;
@@ -238,7 +238,7 @@ impl State {
         Ok(number)
     }
 
-    /// Lets go of all holders that nobody has any more.
+    /// Lets go of all holders that no process has any more.
     fn let_all_go(&mut self) {
         loop {
             let gone = self.ends.gone();
@@ -256,15 +256,15 @@ impl State {
         self.ends.clear();
         self.resets += 1;
         let config = config.clone().placement(self.placement);
-        // If there is nothing to begin with, whoever attaches is told so.
+        // If there is nothing to begin with, a process that attaches is told so.
         self.life = Life::begin(&config, &self.alarm, &self.known).ok();
         if let (Some(recording), Some(life)) = (&self.recording, &self.life) {
             recording.go_on_with(life.players());
         }
     }
 
-    /// Begins another life if this one is lost and nobody has noticed, or if there was
-    /// nothing to begin with.
+    /// Begins another life if this one is lost and no thread has noticed, or if there was nothing
+    /// to begin with.
     fn revive(&mut self, config: &NodeConfig) {
         if !self.ended && self.life.as_ref().is_none_or(Life::is_over) {
             self.reset(config);
@@ -390,7 +390,7 @@ impl Host for StackHost {
     ) -> Result<Result<u16, Errno>, Refusal> {
         let state = self.lock();
         let life = state.life_of(process)?;
-        // What nobody has is never given back.
+        // A port for a holder that no process has would never be given back.
         if !state.ends.has(holder) {
             return Err(no_socket());
         }
@@ -405,7 +405,7 @@ impl Host for StackHost {
     fn relay(&self, process: u16, shard: u8, holder: u32) -> Result<(), Refusal> {
         let mut state = self.lock();
         state.life_of(process)?;
-        // What nobody has, nobody can use.
+        // No process can use a holder that no process has.
         if !state.ends.has(holder) {
             return Err(no_socket());
         }
@@ -549,7 +549,7 @@ impl Host for StackHost {
     }
 
     fn stop_capture(&self) -> CaptureSummary {
-        // The file may be slow: nobody waits for it with the lock.
+        // The file may be slow, so the lock is not held while this waits for it.
         let Some(mut recording) = self.lock().recording.take() else {
             return CaptureSummary {
                 complete: true,

@@ -1,4 +1,4 @@
-//! A capture: a thread that writes what the node's processes record.
+//! A capture: a thread that writes the frames that the node's processes record.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use crate::clock;
 use crate::config::NodeConfig;
 use crate::control::{CaptureRequest, CaptureSummary};
 
-/// How often the thread looks for frames. Nobody wakes it, so that recording costs a
-/// driver no system call. In that time the tape takes 4 GB/s.
+/// How often the thread looks for frames. No driver wakes it, so that recording costs a driver no
+/// system call. In that time the capture ring takes 4 GB/s.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// How long the node's end waits for a file that takes nothing: it may be a pipe that
-/// nobody reads.
+/// How long the node's end waits for a file that takes nothing: it may be a pipe that no process
+/// reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of each frame that can be kept.
@@ -26,7 +26,8 @@ const SNAP_LENS: std::ops::RangeInclusive<u32> = 64..=262_144;
 
 pub(super) struct Recording {
     snap_len: u32,
-    /// Other memory to go on with. Its end is the recording's.
+    /// The channel by which the thread gets other memory to go on with. The channel's end is the
+    /// recording's.
     changes: Option<Sender<Vec<Player>>>,
     /// Hangs up when the file is complete.
     done: Receiver<()>,
@@ -77,7 +78,7 @@ impl Recording {
         })
     }
 
-    /// Records what is played there, instead of what was.
+    /// Records the frames of these players from now on, in place of the former ones.
     pub(super) fn go_on_with(&self, mut players: Vec<Player>) {
         let Some(changes) = &self.changes else { return };
         players.iter_mut().for_each(|player| player.start(self.snap_len));
@@ -122,9 +123,9 @@ impl Write for Counted {
     }
 }
 
-/// What the thread has. It waits for the file, and nobody for it.
+/// The state of the thread. It waits for the file, and no other thread waits for it.
 struct Writer {
-    /// Of each shard. Within a look, the frames of one come after those of the other.
+    /// The player of each shard. Within a look, the frames of one come after those of the other.
     players: Vec<Player>,
     file: CaptureFile,
     /// The clock's time 0, since 1970.
@@ -154,7 +155,7 @@ impl Writer {
         self.tell();
     }
 
-    /// What was recorded before now is all there is to come.
+    /// Finishes the file with the frames that were recorded before now.
     fn finish(&mut self) {
         for player in &mut self.players {
             player.stop();
@@ -184,8 +185,8 @@ fn lock(summary: &Mutex<CaptureSummary>) -> MutexGuard<'_, CaptureSummary> {
     summary.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// When the drivers' clock was at 0. Taken once, so that a file's times go on evenly
-/// even if somebody sets the time of day.
+/// When the drivers' clock was at 0. Taken once, so that a file's times go on evenly even if a
+/// program sets the time of day.
 fn epoch_ns() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (since_1970.as_nanos() as u64).saturating_sub(clock::now().0)
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!((summary.frames, summary.lost, summary.write_errors), (1, 1, 1));
     }
 
-    /// Its end waited for two seconds, and then said that it had failed.
+    /// The node's end waited for two seconds, and then said that it had failed.
     #[test]
     fn a_pipe_that_is_read_late_gets_everything() {
         let (mut reader, writer) = io::pipe().unwrap();

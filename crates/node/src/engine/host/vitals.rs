@@ -1,16 +1,16 @@
-//! How a life is seen to be lost although no process has died in the wrong moment.
+//! Finding that a life is lost although no process has died in the wrong moment.
 //!
 //! Programs of a node can write to all of its memory. Whatever they do to it, the
 //! engine has to survive, and begin another life. It looks every now and then:
 //!
-//! - whether its own threads still run: they end when they panic, or when somebody
-//!   has closed the lease;
+//! - whether its own threads still run: they end when they panic, or when a process has closed the
+//!   lease;
 //! - whether the words that it has put between the pieces of the memory are as it has
 //!   put them;
-//! - whether the lease still comes round. A process that does not exist cannot give
-//!   it back; one that runs and runs with it never will. One that is stopped by a signal
-//!   is made to let go ([`super::guard`]); one that a debugger has stopped, or a cgroup's
-//!   freezer, cannot be, and the life ends after some looks.
+//! - whether the lease still comes round. A process that does not exist cannot give it back; one
+//!   that runs and runs with it never will. A process that is stopped by a signal is made to let go
+//!   ([`super::guard`]). One that a debugger has stopped, or a cgroup's freezer, cannot be, and the
+//!   life ends after some looks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,39 +27,40 @@ pub(super) const PERIOD: Duration = Duration::from_millis(500);
 /// lost its way.
 const PATIENCE: u32 = 12;
 
-/// The same for one that does not exist.
+/// Looks in a row that find the lease with a process that does not exist.
 const PATIENCE_WITH_NOBODY: u32 = 2;
 
 /// Looks in a row for a process of another PID namespace, of which nothing can be seen from here.
 const PATIENCE_WITH_UNSEEN: u32 = 60;
 
-/// The same for one that is stopped, and that the guard cannot make let go.
+/// Looks in a row for a process that is stopped, and that the guard cannot make let go.
 const PATIENCE_WITH_STOPPED: u32 = 1;
 
-/// The same for one none of whose threads runs or wants to, as in a cgroup that is frozen.
+/// Looks in a row for a process none of whose threads runs or wants to, as in a cgroup that is
+/// frozen.
 const PATIENCE_WITH_STILL: u32 = 6;
 
 /// The system's clock ticks a second, in which processor time is told (`proc(5)`).
 const TICKS: u64 = 100;
 
-/// What is the matter with a life.
+/// The health of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Nothing.
+    /// The life is well.
     Well,
-    /// It is over.
+    /// The life is over.
     Lost,
     /// A thread of the engine itself does not come back.
     Stuck,
 }
 
-/// How the leases of all shards have been.
+/// The health of the leases of all shards.
 #[derive(Debug, Default)]
 pub(super) struct Vitals {
     shards: Vec<Turns>,
 }
 
-/// Who has had a lease, for how long.
+/// The process that has had a lease, for how long.
 #[derive(Debug, Default)]
 struct Turns {
     holder: Option<u16>,
@@ -69,8 +70,8 @@ struct Turns {
 }
 
 impl Vitals {
-    /// Looks once. `processes` are the node's, each with its number in `/proc`: 0 of one that has none there,
-    /// since it is of a PID namespace that cannot be seen from here.
+    /// Looks once. `processes` are the node's, each with its number in `/proc`. The number is 0 for
+    /// a process of a PID namespace that cannot be seen from here.
     pub(super) fn examine(&mut self, life: &Life, processes: &BTreeMap<u16, u32>) -> Finding {
         if life.is_over() {
             return Finding::Lost;
@@ -154,8 +155,8 @@ fn used_by(tasks: &BTreeMap<u32, Task>) -> BTreeMap<u32, u64> {
 mod tests {
     use super::*;
 
-    /// Some forty threads that waited for the lease had a quarter of a processor together,
-    /// while the one that had it waited for its turn: the node began another life.
+    /// Some forty threads that waited for the lease had a quarter of a processor together, while
+    /// its holder waited for its turn. The node began another life.
     #[test]
     fn threads_that_run_a_little_are_not_one_that_runs_with_the_lease() {
         let this = std::process::id();

@@ -54,7 +54,7 @@ impl Waiting {
         polls.insert(interests, entry)
     }
 
-    /// What the engine does about a process that is dead, but for what the stack has of it.
+    /// Removes a process that is dead, as the engine does, except for its connections in the stack.
     fn forget_process(&mut self, process: u16) {
         for slot in self.seats.waiters_of(process) {
             self.seats.give_slot(slot);

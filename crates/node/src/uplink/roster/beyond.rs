@@ -1,4 +1,4 @@
-//! What was heard from other uplinks.
+//! The knowledge of other uplinks.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,9 +9,9 @@ use super::PERIOD;
 use super::page::Page;
 use crate::fabric::{Beyond, Identity};
 
-/// Whoever said nothing for so many periods is gone.
+/// An uplink that said nothing for so many periods is gone.
 const PATIENCE: u32 = 4;
-/// Uplinks that are known at once; what others say is not heard.
+/// Most uplinks that are known at once. Pages of further uplinks are ignored.
 pub(super) const MAX_UPLINKS: usize = 256;
 /// Members of a fabric.
 pub(super) const MAX_MEMBERS: usize = 1024;
@@ -27,7 +27,7 @@ struct Uplink {
     heard: Instant,
     host: String,
     members: Vec<Identity>,
-    /// Those of pages whose successors have not come yet, and the one that is due.
+    /// The members of pages whose successors have not come yet, and the page that is due.
     coming: Vec<Identity>,
     due: u32,
 }
@@ -70,7 +70,7 @@ impl Known {
         self.uplinks.values().map(|uplink| uplink.coming.len()).sum()
     }
 
-    /// Forgets those who say nothing any more.
+    /// Forgets uplinks that say nothing any more.
     pub(super) fn expire(&mut self, now: Instant) {
         let patience = PERIOD * PATIENCE;
         self.uplinks

@@ -9,10 +9,10 @@ use toehold_wire::Mac;
 
 use crate::fabric::{Beyond, Identity};
 
-/// Sentences, at most: nobody reads more, whoever has made them up.
+/// Sentences, at most: no user reads more, whichever peer has made them up.
 pub(super) const MAX_CONFLICTS: usize = 64;
 
-/// A fabric's own members, to be found by what must not be twice.
+/// A fabric's own members, by the names and addresses that must not be twice.
 #[derive(Default)]
 struct Own<'a> {
     names: HashMap<NodeName, &'a Identity>,
@@ -21,7 +21,7 @@ struct Own<'a> {
     ipv6: HashMap<Ipv6Addr, &'a Identity>,
 }
 
-/// A sentence for each member beyond that has what one of the fabric's own has.
+/// A sentence for each member beyond whose name or address one of the fabric's own members has.
 pub(super) fn between(own: &[Identity], beyond: &[Beyond]) -> Vec<String> {
     let own = Own::of(own);
     let (mut sentences, mut known) = (Vec::new(), HashSet::new());

@@ -1,4 +1,4 @@
-//! Between the thread that forwards and the one that keeps the roster.
+//! The exchange between the thread that forwards and the one that keeps the roster.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,26 +14,26 @@ use crate::fabric::Beyond;
 const MAX_PAGES: usize = 1024;
 const MAX_BYTES: usize = 4 << 20;
 
-/// What the roster knows.
+/// The knowledge of the roster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::uplink) struct Findings {
     pub(in crate::uplink) beyond: Vec<Beyond>,
     pub(in crate::uplink) conflicts: Vec<String>,
-    /// Why nothing is forwarded.
+    /// The reason why nothing is forwarded.
     pub(in crate::uplink) standby: Option<String>,
 }
 
 impl Findings {
-    /// What somebody should be told.
+    /// The sentences that the user should read.
     pub(super) fn sentences(&self) -> impl Iterator<Item = &String> {
         self.standby.iter().chain(&self.conflicts)
     }
 }
 
-/// What came since the roster's thread last looked.
+/// The pages and changes since the roster's thread last looked.
 pub(super) struct Heard {
     pub(super) pages: Vec<Vec<u8>>,
-    /// Whether somebody came or went, on either side.
+    /// Whether a member came or went, on either side.
     pub(super) changed: bool,
     /// The hardware addresses of the fabric's members.
     pub(super) living: HashSet<[u8; 6]>,
@@ -42,7 +42,7 @@ pub(super) struct Heard {
 #[derive(Debug, Default)]
 struct Inside {
     pages: Vec<Vec<u8>>,
-    /// Of these pages.
+    /// The bytes of these pages.
     bytes: usize,
     changed: bool,
     living: HashSet<[u8; 6]>,
@@ -51,7 +51,7 @@ struct Inside {
     closed: bool,
 }
 
-/// What both threads share.
+/// The state that both threads share.
 #[derive(Debug)]
 pub(in crate::uplink) struct Exchange {
     inside: Mutex<Inside>,
@@ -90,7 +90,7 @@ impl Exchange {
         self.news.notify_all();
     }
 
-    /// A member of the fabric came or went.
+    /// Notes that a member of the fabric came or went.
     pub(super) fn note_member(&self, change: NeighborChange) {
         let mut inside = self.lock();
         match change {
@@ -102,7 +102,7 @@ impl Exchange {
         self.news.notify_all();
     }
 
-    /// Another host came, which has heard nothing yet, or went.
+    /// Notes that another host came, which has received no page yet, or went.
     pub(super) fn note_host(&self) {
         self.lock().changed = true;
         self.news.notify_all();
@@ -123,7 +123,7 @@ impl Exchange {
         self.stands_by.load(Ordering::Relaxed)
     }
 
-    /// Waits for news, until `due` at longest. `None`: that was all.
+    /// Waits for pages and changes, until `due` at longest. Returns `None` if no more will come.
     pub(super) fn wait(&self, due: Instant) -> Option<Heard> {
         let mut inside = self.lock();
         loop {
@@ -168,7 +168,7 @@ impl Exchange {
         self.malformed.load(Ordering::Relaxed)
     }
 
-    /// What the roster knows now.
+    /// The present findings of the roster.
     pub(in crate::uplink) fn findings(&self) -> Findings {
         self.lock().findings.clone()
     }

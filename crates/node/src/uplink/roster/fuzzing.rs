@@ -1,4 +1,4 @@
-//! A door for the fuzz targets: an uplink that hears whatever is sent to it.
+//! An entry for the fuzz targets: an uplink that receives any bytes as pages.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use super::conflicts::{self, MAX_CONFLICTS};
 use super::page::{self, Page};
 use crate::fabric::{Identity, mac_of_name};
 
-/// What an uplink knows of others, with members of its own that they may be in conflict with.
+/// An uplink's knowledge of others, with members of its own that they may be in conflict with.
 pub struct Listener {
     known: Known,
     now: Instant,
@@ -25,7 +25,7 @@ fn member(number: u8) -> Identity {
 }
 
 impl Listener {
-    /// One that has heard nothing yet.
+    /// Creates a listener that has received no page yet.
     pub fn new() -> Listener {
         Listener {
             known: Known::default(),
@@ -34,7 +34,7 @@ impl Listener {
         }
     }
 
-    /// A frame comes. If it is a page, that means the same when it is written again.
+    /// Takes a frame. If it is a page, that means the same when it is written again.
     pub fn frame(&mut self, bytes: &[u8]) {
         let _ = page::is_page(bytes);
         let Some(page) = Page::parse(bytes) else { return };
@@ -45,7 +45,7 @@ impl Listener {
         self.take(page);
     }
 
-    /// A page comes that says what it likes, with so many members from this one on.
+    /// Takes a page with any contents, with so many members from this one on.
     pub fn page(&mut self, fabric: u64, uplink: u8, [number, pages]: [u32; 2], [first, members]: [u8; 2]) {
         let members = (0..members).map(|number| member(first.wrapping_add(number)));
         self.take(Page {
@@ -72,7 +72,7 @@ impl Listener {
         assert!(told.is_some() || known.len() == MAX_UPLINKS);
     }
 
-    /// Time passes, and what is known is looked through.
+    /// Lets time pass, and looks through the known uplinks.
     pub fn pass(&mut self, span: Duration) {
         self.now += span;
         self.known.expire(self.now);

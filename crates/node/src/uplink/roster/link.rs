@@ -20,7 +20,7 @@ pub(in crate::uplink) struct Announced<L> {
     statistics: AnnouncedStatistics,
 }
 
-/// What it kept to itself.
+/// The statistics of the announced link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::uplink) struct AnnouncedStatistics {
     /// Pages that came.

@@ -1,11 +1,11 @@
-//! Who is beyond: uplinks tell one another the members of their fabrics, so that no name and
-//! no address is given twice, and no two of them lead from one fabric to the same other one.
+//! The members beyond: uplinks tell one another the members of their fabrics. So no name and no
+//! address is given twice, and no two uplinks lead from one fabric to the same other one.
 //!
 //! A *page* is an Ethernet frame from an uplink to all others that it leads to, which goes no
 //! further ([`page`]). The thread that forwards passes pages on, and sends those it is given
-//! ([`link`]); all else is this module's own thread, which wakes up when something has changed,
-//! and every few seconds to repeat what it says. What it has heard is in the uplink's status,
-//! where those look who give out names and addresses ([`known_beyond`]).
+//! ([`link`]). All else is this module's own thread, which wakes up when something has changed, and
+//! every few seconds to repeat what it says. What it has heard is in the uplink's status, where
+//! members look that give out names and addresses ([`known_beyond`]).
 //!
 //! Of several uplinks of a fabric that lead to the same other one, the oldest forwards, and the
 //! others stand by until it ends. The fabric with the smaller number decides which one, so
@@ -42,7 +42,7 @@ use crate::fabric::{Beyond, Fabric, Identity, NodeRecord, Place};
 /// How often pages are repeated.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// What an uplink says and hears of members.
+/// An uplink's part in the roster: the pages it sends and receives.
 pub(super) struct Roster {
     exchange: Arc<Exchange>,
     fabric: Fabric,
@@ -112,7 +112,7 @@ impl Roster {
         }
     }
 
-    /// Those that are reached through this uplink, itself first.
+    /// The members that are reached through this uplink, itself first.
     fn members(&self, living: &HashSet<[u8; 6]>) -> Vec<Identity> {
         let mut members = vec![Identity::from(&self.own)];
         if self.leads_from_fabric {
@@ -143,7 +143,7 @@ impl Roster {
     }
 }
 
-/// What people call this host.
+/// The host's name for people.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     page::plain(name.trim())

@@ -1,4 +1,4 @@
-//! What uplinks say to one another: an Ethernet frame for all of them, with JSON in it.
+//! The pages that uplinks send one another: Ethernet frames for all of them, with JSON in them.
 
 use serde::{Deserialize, Serialize};
 use toehold_link::mq::NodeName;
@@ -6,13 +6,14 @@ use toehold_link::mq::NodeName;
 use crate::as_text;
 use crate::fabric::{Identity, NodeRecord};
 
-/// To whom pages are sent: a group that nobody else has, of the locally administered addresses.
+/// The destination of pages: a group that no other protocol has, of the locally administered
+/// addresses.
 const GROUP: [u8; 6] = [0x03, b't', b'o', b'e', 0, 1];
-/// For experiments, IEEE 802 §9.2.3; nobody but uplinks ever sees it.
+/// For experiments, IEEE 802 §9.2.3; only uplinks ever see it.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 pub(super) const HEADER: usize = 14;
 
-/// Of what is written here. What is of another one is not read.
+/// The version of pages. Those of another one are not read.
 pub(super) const VERSION: u8 = 1;
 /// Bytes of all but the members, at most.
 const FRAME: usize = 320;
@@ -21,25 +22,25 @@ const MEMBER: usize = 190;
 /// Letters of a host's name.
 pub(super) const MAX_HOST: usize = 64;
 
-/// A part of what an uplink has to say.
+/// A part of an uplink's list of members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Page {
     pub(super) version: u8,
     /// The host's name.
     pub(super) host: String,
-    /// The uplink's.
+    /// The uplink's name.
     #[serde(with = "as_text")]
     pub(super) uplink: NodeName,
-    /// Its fabric's number.
+    /// The fabric's number.
     pub(super) fabric: u64,
-    /// Which part it is, and of how many.
+    /// The number of the part.
     pub(super) number: u32,
     pub(super) pages: u32,
     pub(super) members: Vec<Identity>,
 }
 
 impl Page {
-    /// Reads what is in a frame; `None` if it is none, or of another version.
+    /// Reads the page in a frame; `None` if it is none, or of another version.
     pub(super) fn parse(frame: &[u8]) -> Option<Page> {
         let mut page: Page = serde_json::from_slice(frame.get(HEADER..)?).ok()?;
         page.host = plain(&page.host);
@@ -52,7 +53,8 @@ pub(super) fn is_page(frame: &[u8]) -> bool {
     frame.get(..6) == Some(&GROUP) && frame.get(12..HEADER) == Some(&ETHER_TYPE)
 }
 
-/// The frames that say who is there; none over links whose frames are too short for that.
+/// The frames that list the members that are there; none over links whose frames are too short for
+/// that.
 pub(super) fn frames(
     fabric: u64,
     host: &str,
@@ -83,7 +85,7 @@ pub(super) fn frames(
     parts.enumerate().filter_map(frame).collect()
 }
 
-/// A name as it can be shown, whoever has sent it.
+/// A name as it can be shown, whichever peer has sent it.
 pub(super) fn plain(name: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_graphic() { letter } else { '?' };
     name.chars().take(MAX_HOST).map(plain).collect()

@@ -1,4 +1,5 @@
-//! What the uplinks of one fabric know of each other: they are asked as people ask them.
+//! The knowledge that the uplinks of one fabric have of each other: they are asked as people ask
+//! them.
 
 use std::time::Duration;
 
@@ -8,14 +9,15 @@ use crate::fabric::{Beyond, Fabric, NodeRecord, Role};
 /// How long one of them may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is beyond a fabric's uplinks, as they know. One that does not answer says nothing.
+/// The fabrics beyond a fabric's uplinks, as these know them. An uplink that does not answer says
+/// nothing.
 pub(crate) fn known_beyond(fabric: &Fabric) -> Vec<Beyond> {
     let heard = living(fabric).into_iter().filter(leads_from_fabric);
     heard.flat_map(|status| status.stack.beyond).collect()
 }
 
-/// Whether it is the fabric that an uplink leads from, and not an interface alone, which the
-/// port of a bridge does that leads straight to others.
+/// Whether an uplink leads from this fabric, and not from an interface alone. The port of a bridge
+/// that leads straight to others does the latter.
 fn leads_from_fabric(status: &NodeStatus) -> bool {
     status.stack.kernel.is_none()
 }
@@ -26,8 +28,8 @@ pub(in crate::uplink) fn living(fabric: &Fabric) -> Vec<NodeStatus> {
     statuses.filter(|status| status.stack.standby.is_none()).collect()
 }
 
-/// Why the uplink `own` has to stand by: it leads back to its own fabric, or to one that an
-/// older uplink leads to, where that is for this fabric to decide.
+/// Why the uplink `own` has to stand by. It leads back to its own fabric, or to one that an older
+/// uplink leads to, where that is for this fabric to decide.
 pub(super) fn elder(fabric: &Fabric, own: &NodeRecord, number: u64, beyond: &[Beyond]) -> Option<String> {
     if beyond.iter().any(|beyond| beyond.fabric == number) {
         return Some("it leads back to its own fabric, and forwards nothing; end it".to_owned());

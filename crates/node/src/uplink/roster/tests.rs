@@ -171,7 +171,7 @@ fn pages_that_nobody_reads_fill_no_memory() {
     }
 }
 
-/// What may stand in a page, whole or damaged.
+/// Bytes that may stand in a page, whole or damaged.
 fn almost_pages() -> impl Strategy<Value = Vec<u8>> {
     let frames = page::frames(
         7,

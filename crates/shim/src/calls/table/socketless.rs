@@ -1,6 +1,6 @@
 //! Calls that have no socket.
 
-/// Calls that have no socket, by what they are about: the number and name of each.
+/// Calls that have no socket, by their subject: the number and name of each.
 pub(in crate::calls) const OTHERS: &[(&str, &[(u16, &str)])] = &[
     (
         "Memory",

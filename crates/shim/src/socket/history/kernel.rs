@@ -11,7 +11,8 @@ use crate::answer::outcome;
 use crate::{next, table};
 
 impl History {
-    /// What another process has set of a socket of the kernel's of this protocol: what is not as with a new one.
+    /// The options that another process has set of a socket of the kernel's of this protocol: those
+    /// that differ from a new one.
     pub(in crate::socket) fn of_kernels(&self, number: c_int, domain: c_int) -> Vec<(c_int, c_int, Vec<u8>)> {
         let Ok(new) = History::of(self.protocol()).shadow(domain) else {
             return Vec::new();
@@ -27,7 +28,7 @@ impl History {
             .collect()
     }
 
-    /// A socket of the kernel's that was set so: what it says, the kernel would say.
+    /// A socket of the kernel's with these options. It answers as the kernel would.
     pub(in crate::socket) fn shadow(&self, domain: c_int) -> Outcome<OwnedFd> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
         // SAFETY: the call takes numbers alone, and no pointer.
@@ -181,17 +182,17 @@ const OPTIONS: [(c_int, &[c_int]); 4] = [
     ),
 ];
 
-/// What the kernel says of an option.
+/// The kernel's value of an option.
 fn value_of(number: c_int, level: c_int, name: c_int) -> Option<Vec<u8>> {
     let mut value = vec![0; 32];
     let mut len = value.len() as socklen_t;
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `value` has room for `len` bytes, and is borrowed mutably for this call.
     let got = unsafe { next::getsockopt(number, level, name, value.as_mut_ptr().cast(), &mut len) };
     value.truncate(len as usize);
     (got == 0).then_some(value)
 }
 
-/// What was said to have it so: Linux counts twice what buffers hold.
+/// The value that was set, from the kernel's: Linux counts a buffer's bytes twice.
 fn as_set(level: c_int, name: c_int, value: Vec<u8>) -> Vec<u8> {
     let is_buffer = level == libc::SOL_SOCKET && [libc::SO_SNDBUF, libc::SO_RCVBUF].contains(&name);
     match <[u8; 4]>::try_from(&*value) {

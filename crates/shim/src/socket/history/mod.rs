@@ -1,4 +1,4 @@
-//! What the program has set of a socket, for the one that takes its place.
+//! The options that the program has set of a socket, for the socket that takes its place.
 
 mod kernel;
 mod setting;
@@ -14,17 +14,18 @@ use self::setting::{Setting, is_filter, is_membership, is_protocol, set};
 
 /// The options that were set, in their order; of one that was set again, the last time counts.
 ///
-/// Those of a connection or of a listener of the node's lie in its [`Description`], for all processes that have it.
-/// Those of a socket that is the kernel's the kernel has, and this process notes them as well.
+/// The options of a connection or of a listener of the node's lie in its [`Description`], for all
+/// processes that have it. The kernel has the options of a socket of its own, and this process
+/// notes them as well.
 #[derive(Default)]
 pub(crate) struct History {
     own: Mutex<Arc<Vec<Setting>>>,
-    /// Where they are for all processes, but for those that find no room there.
+    /// The description that has them for all processes, but for those that find no room there.
     shared: Option<Description>,
 }
 
-/// What was set of a listener that its connections have: as it was at some version, and for a new connection to begin
-/// with.
+/// The options of a listener that its connections have: as they were at some version, and for a new
+/// connection to begin with.
 #[derive(Default)]
 pub(super) struct Legacy(Mutex<(u64, Arc<Inheritance>)>);
 
@@ -35,7 +36,7 @@ struct Inheritance {
 }
 
 impl History {
-    /// That of a connection or listener of the node's, for all processes that have it.
+    /// The history of a connection or listener of the node's, for all processes that have it.
     pub(super) fn shared(description: &Description) -> History {
         History {
             own: Mutex::default(),
@@ -71,7 +72,8 @@ impl History {
         history
     }
 
-    /// That of a socket that was made for a protocol, which is kept as an option is that says it.
+    /// The history of a socket that was made for a protocol. The protocol is kept as the option
+    /// that reports it.
     pub(super) fn of(protocol: c_int) -> History {
         let history = History::default();
         if ![0, libc::IPPROTO_TCP].contains(&protocol) {
@@ -80,7 +82,7 @@ impl History {
         history
     }
 
-    /// What SO_PROTOCOL says.
+    /// The value of SO_PROTOCOL.
     pub(super) fn protocol(&self) -> c_int {
         let settings = self.settings();
         let mut settings = settings.iter();
@@ -93,7 +95,7 @@ impl History {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What other processes see of the options, and those that find no room there.
+    /// The options that other processes see, as bytes, and those that find no room there.
     fn encode(&self) -> (Vec<u8>, Arc<Vec<Setting>>) {
         let (mut bytes, mut rest) = (Vec::new(), Vec::new());
         for setting in &*self.settings() {
@@ -160,14 +162,15 @@ impl History {
         }
     }
 
-    /// As the kernel does it: what is bound to an address of IPv6 is for IPv6 only.
+    /// Notes that a socket that is bound to an address of IPv6 is for IPv6 only, as the kernel
+    /// does.
     pub(super) fn note_bound(&self, at: IpAddr) {
         if at.is_ipv6() && !at.is_unspecified() {
             self.note(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
         }
     }
 
-    /// What the connections of a listener have that was set so.
+    /// The options of a listener that its connections have.
     pub(super) fn of_connections(&self) -> History {
         let settings = self.settings();
         // A priority is a socket's own, whether it was set as such or as a kind of service.
@@ -200,7 +203,7 @@ impl History {
         history
     }
 
-    /// Of what is dissolved, the kernel keeps no place to peek at.
+    /// Forgets the place to peek at, as the kernel does of a connection that is dissolved.
     pub(super) fn forget_peek(&self) {
         let peek = |level, name, _: &[u8]| (level, name) == (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
         if self.any(peek) {
@@ -223,7 +226,7 @@ impl History {
         Some(setting.value.iter().any(|byte| *byte != 0))
     }
 
-    /// What it means to a node.
+    /// The options as a node understands them.
     pub(super) fn meanings(&self) -> Vec<Meaning> {
         let settings = self.settings();
         let meanings = settings
@@ -232,7 +235,7 @@ impl History {
         meanings.collect()
     }
 
-    /// What of that is not the stack's affair.
+    /// The settings among those that are not the stack's.
     pub(super) fn other_meanings(&self) -> Vec<Meaning> {
         let mut meanings = self.meanings();
         meanings.retain(|meaning| !matches!(meaning, Meaning::Stack(_)));

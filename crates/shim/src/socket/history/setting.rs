@@ -18,7 +18,8 @@ pub(super) const LEVELS: [c_int; 4] = [
 ];
 
 impl Setting {
-    /// Two bytes for which option it is and how long, and the value. `None`: it is longer, or of no such level.
+    /// Two bytes for which option it is and how long, and the value. Returns `None` if it is
+    /// longer, or of no such level.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let level = LEVELS.iter().position(|level| *level == self.level)? as u16;
         let name = u16::from(u8::try_from(self.name).ok()?);
@@ -27,7 +28,7 @@ impl Setting {
         Some([&head.to_ne_bytes()[..], &self.value].concat())
     }
 
-    /// Those that were encoded one after the other, as far as they are whole.
+    /// The options that were encoded one after the other, as far as they are whole.
     pub(super) fn decode(mut bytes: &[u8]) -> Vec<Setting> {
         let mut settings = Vec::new();
         while let Some((head, rest)) = bytes.split_first_chunk::<2>() {
@@ -57,7 +58,7 @@ pub(super) fn set(settings: &mut Vec<Setting>, level: c_int, name: c_int, value:
     settings.push(Setting { level, name, value });
 }
 
-/// What says for which protocol a socket was made.
+/// Whether an option says for which protocol a socket was made.
 pub(super) fn is_protocol(level: c_int, name: c_int) -> bool {
     (level, name) == (libc::SOL_SOCKET, libc::SO_PROTOCOL)
 }

@@ -1,4 +1,4 @@
-//! What is noted is what sockets get.
+//! Sockets get the options that are noted.
 
 use core::time::Duration;
 

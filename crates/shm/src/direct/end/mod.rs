@@ -287,8 +287,9 @@ impl<'a> End<'a> {
         self.release_if(thread, || self.is_over())
     }
 
-    /// As [`release`](End::release), if the peer's node has ended, which closes nothing any more:
-    /// that this side has closed the connection will do.
+    /// Gives the memory of this side's rings back and forgets the connection, if the peer's node
+    /// has ended and this side has closed the connection. Such a peer closes nothing any more.
+    /// Returns `false` if this side has not closed it, or it was released before.
     ///
     /// # Errors
     ///

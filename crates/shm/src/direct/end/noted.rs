@@ -1,4 +1,4 @@
-//! What a node notes of an end of its own: no peer sees any of it.
+//! Notes of a node about an end of its own: no peer sees any of them.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -120,8 +120,8 @@ impl End<'_> {
         self.own.state.owner_told.store(position + 1, Release);
     }
 
-    /// Copies the byte at `position`, which stays in the stream. `None`: the peer has not sent it
-    /// yet, it was received before, or the peer has broken a rule.
+    /// Copies the byte at `position`, which stays in the stream. Returns `None` if the peer has not
+    /// sent it yet, it was received before, or the peer has broken a rule.
     ///
     /// # Errors
     ///

@@ -25,12 +25,12 @@ pub enum ReceiveError {
     Reentered(#[from] Reentered),
 }
 
-/// What becomes of the bytes that are received.
+/// The fate of the bytes that are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Take {
-    /// They are gone.
+    /// The bytes are removed from the stream.
     Remove,
-    /// They are received again by the next call: MSG_PEEK.
+    /// The next call receives the bytes again: MSG_PEEK.
     Peek,
 }
 

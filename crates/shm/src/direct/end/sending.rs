@@ -38,9 +38,9 @@ pub enum SendError {
 /// How many of the bytes a call sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Amount {
-    /// As many as there is room for.
+    /// As many bytes as there is room for.
     Some,
-    /// All of them or none, if they fill a quarter of the ring at most.
+    /// All bytes or none, if they fill a quarter of the ring at most.
     Whole,
 }
 

@@ -1,4 +1,4 @@
-//! What the engine does at an end that a program has: it waits for no lock, so that a stopped
+//! Upkeep by the engine of an end that a program has: it waits for no lock, so that a stopped
 //! process delays nothing.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -10,11 +10,11 @@ use crate::direct::journal::Step;
 use crate::direct::lines::{MOST_WINDOW, Room, StreamState, read_mark, room_mark};
 use crate::direct::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
 
-/// What a waiter waits for at an end.
+/// The events for which a waiter waits at an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
     /// Bytes that have to be there: SO_RCVLOWAT or what a call wants, half of a ring at most.
-    /// `None`: the waiter does not read.
+    /// `None` if the waiter does not read.
     pub read: Option<u64>,
     /// Any new byte ends the wait, though those before it were not read: EPOLLET.
     pub edge: bool,
@@ -22,7 +22,7 @@ pub struct Wish {
     pub room: bool,
 }
 
-/// What a look at an end has found. All of it may change at once.
+/// The result of a look at an end. All of it may change at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Bytes that can be received.
@@ -51,7 +51,8 @@ pub enum ArmError {
 }
 
 impl End<'_> {
-    /// What there is at the end, without a lock: a guess that is right unless something changes.
+    /// Looks at the end, without a lock. The result is a guess that is right unless something
+    /// changes.
     pub fn look(&self) -> Look {
         let is_live = self.out.is_live();
         let peer = self.out.peer;
@@ -134,8 +135,8 @@ impl End<'_> {
     }
 
     /// Where several wait, any byte tells all of them. A mark would have to be no higher than any
-    /// other's whose post is still under way: the peer may have loaded the old generation, and
-    /// load the new mark.
+    /// other's whose post is still under way. The peer may have loaded the old generation, and load
+    /// the new mark.
     fn set_marks(&self, wish: Wish, is_alone: bool) {
         if let Some(low) = wish.read {
             let mark = if is_alone {

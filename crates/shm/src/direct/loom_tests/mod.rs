@@ -21,7 +21,7 @@ use crate::futex::{AtomicU64, Futex};
 
 const GENERATION: u32 = 5;
 
-/// What one waiter of an end sleeps on, and its bits.
+/// The words on which one waiter of an end sleeps, and its bits.
 struct Waiter {
     sleep: AtomicU64,
     told: AtomicU64,
@@ -258,7 +258,7 @@ fn no_wake_up_of_a_writer_is_lost_between_read_arm_and_sleep() {
 }
 
 /// Two waiters of one end, of which one wants more bytes than the other. Where several wait, any
-/// byte tells all. With a mark of the next byte, the wake-up of the first waiter was lost: the
+/// byte tells all. With a mark of the next byte, the wake-up of the first waiter was lost. The
 /// sender had loaded its generation, and then the mark of the other one.
 #[test]
 fn no_wake_up_is_lost_by_the_marks_of_another_waiter() {

@@ -150,7 +150,7 @@ fn locks_of_a_dead_thread_are_taken_and_both_nodes_told() {
     }
 }
 
-/// Killed after `w` was stored and before anyone was told: the engine's post wakes the reader.
+/// Killed after `w` was stored and before any thread was told: the engine's post wakes the reader.
 #[test]
 fn reader_of_a_writer_that_died_before_it_told_is_woken() {
     let pair = Pair::new();

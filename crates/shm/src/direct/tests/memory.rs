@@ -1,4 +1,4 @@
-//! What memory of direct connections accepts, and what a process pays for it.
+//! The memory that direct connections accept, and its cost for a process.
 
 use std::os::fd::OwnedFd;
 

@@ -27,7 +27,7 @@ fn call() -> impl Strategy<Value = (bool, Call)> {
     (any::<bool>(), call)
 }
 
-/// What one direction has to do.
+/// The expected state of one direction.
 #[derive(Default)]
 struct Model {
     bytes: VecDeque<u8>,

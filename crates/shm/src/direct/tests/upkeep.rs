@@ -1,4 +1,4 @@
-//! What the engine does at ends that programs have.
+//! Upkeep by the engine of ends that programs have.
 
 use super::*;
 
@@ -51,7 +51,8 @@ fn pages_that_a_peer_makes_by_reading_come_back() {
     let before = pair.opening.half.memory_used();
     let rings = pair.accepting.peer.bytes(client.id().number).unwrap();
     for page in (0..bank::RING_BYTES).step_by(4096) {
-        // SAFETY: the rings of a connection are mapped as long as the half.
+        // SAFETY: `rings` points to `RING_BYTES` mapped bytes, which the half keeps until the test
+        // ends.
         assert_eq!(unsafe { rings.add(page).read_volatile() }, 0);
     }
     let made = pair.opening.half.memory_used();

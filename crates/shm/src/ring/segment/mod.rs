@@ -109,7 +109,7 @@ pub enum SegmentError {
     /// The memory holds other data.
     #[error("the memory holds data that is not a segment; fill it with zeros if no program needs that data")]
     NotASegment,
-    /// Its members have divided the memory differently.
+    /// The members have divided the memory differently.
     #[error(
         "the memory is divided into {there} segments, one for each queue of an interface, and not into {wanted}"
     )]
@@ -119,7 +119,7 @@ pub enum SegmentError {
         /// Number of parts wanted.
         wanted: u8,
     },
-    /// Its members have another version.
+    /// The members have another version.
     #[error("the segment has version {0}, this build knows {VERSION} only")]
     Version(u8),
 }

@@ -38,8 +38,8 @@ impl Slot<'_> {
         }
     }
 
-    /// Claims the slot for the life `own`, never 0, if `former` still has it (0: none). False:
-    /// another member was faster.
+    /// Claims the slot for the life `own`, never 0, if `former` still has it (0: none). Returns
+    /// `false` if another member was faster.
     ///
     /// On some emulators, atomic operations of different members are not atomic with each other.
     /// Both members may then get true. Check [`Slot::belongs_to`] now and then, as is needed

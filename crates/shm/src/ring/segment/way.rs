@@ -54,7 +54,7 @@ impl Outbound {
     }
 
     /// Begins a session if the receiver's life `peer` offers a new one to this life. Records of the
-    /// session before that were not received are lost. True: it began one.
+    /// session before that were not received are lost. Returns `true` if it began one.
     pub fn attend(&mut self, own: u64, peer: u64) -> bool {
         let session = self.session();
         let Some(number) = session.offered(self.last, peer, own) else {

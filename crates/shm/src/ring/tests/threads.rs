@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Waits for a ring. False: none came in time.
+/// Waits for a ring. Returns `false` if none came in time.
 fn wait(doorbell: &Doorbell) -> bool {
     let mut fds = [PollFd::new(doorbell, PollFlags::IN)];
     let rung = poll(

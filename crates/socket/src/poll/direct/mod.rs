@@ -1,5 +1,5 @@
-//! What a poll watches without the lease: direct connections, listeners that peers connect to
-//! directly, and wakers.
+//! The sources that a poll watches without the lease: direct connections, listeners that peers
+//! connect to directly, and wakers.
 //!
 //! A peer that has something sets a bit for its connection, and rings the poll's waiter if a
 //! thread sleeps there. A source that was found not ready is armed at its peer. A source that
@@ -35,13 +35,13 @@ pub(super) struct DirectSet {
     /// The process that has the waiter.
     process: u32,
     state: Mutex<State>,
-    /// What threads hear with that wait for descriptors of the kernel, too.
+    /// The descriptor that wakes threads that also wait for descriptors of the kernel.
     ear: OnceLock<Ear>,
-    /// Of the directory, when the listeners were last looked up.
+    /// The epoch of the directory when the listeners were last looked up.
     epoch: AtomicU64,
 }
 
-/// What is registered, and what is to be looked at.
+/// The registered sources, and those that are to be looked at.
 #[derive(Default)]
 struct State {
     sources: HashMap<u64, Source>,
@@ -51,7 +51,7 @@ struct State {
     by_connection: HashMap<(u16, u16), Vec<u64>>,
     /// Keys, by the listener's number.
     by_listener: HashMap<u16, Vec<u64>>,
-    /// Keys of polls in this one: nothing says which of them has something.
+    /// Keys of polls in this one. No bit tells which of them has something.
     nested: Vec<u64>,
     /// Keys to be looked at.
     queue: VecDeque<u64>,
@@ -97,7 +97,7 @@ impl State {
 }
 
 impl DirectSet {
-    /// A set of nothing. `None`: the node has no direct connections.
+    /// An empty set. Returns `None` if the node has no direct connections.
     ///
     /// # Errors
     ///
@@ -126,8 +126,8 @@ impl DirectSet {
         self.waiter
     }
 
-    /// What a thread hears with that waits for descriptors of the kernel, too. `None`: this
-    /// process has no descriptors left.
+    /// The descriptor that wakes a thread that also waits for descriptors of the kernel. Returns
+    /// `None` if this process has no descriptors left.
     pub(super) fn ear(&self, direct: &Direct) -> Option<&Ear> {
         if self.ear.get().is_none() {
             let ear = Ear::open(direct, self.waiter)?;
@@ -142,12 +142,12 @@ impl DirectSet {
         !self.lock().sources.is_empty()
     }
 
-    /// Has threads that wait with `outer` told of what this set has.
+    /// Has threads that wait with `outer` woken by this set's events.
     pub(super) fn add_outer(&self, outer: &DirectSet) {
         self.waiters.add_outer(self.waiter, outer.waiter);
     }
 
-    /// Ends what [`add_outer`](DirectSet::add_outer) has begun.
+    /// Undoes [`add_outer`](DirectSet::add_outer).
     pub(super) fn remove_outer(&self, outer: &DirectSet) {
         self.waiters.remove_outer(self.waiter, outer.waiter);
     }
@@ -157,7 +157,7 @@ impl DirectSet {
         self.waiters.ring(self.waiter);
     }
 
-    /// Takes what is ready, as much as there is room for.
+    /// Takes the sources that are ready, as much as there is room for.
     pub(super) fn collect(&self, direct: &Direct, events: &mut Events) -> io::Result<()> {
         let thread = direct.thread().ok_or(Errno::NOBUFS)?;
         let mut state = self.lock();
@@ -183,7 +183,7 @@ impl DirectSet {
         Ok(())
     }
 
-    /// Looks at a source. What is still ready stays queued.
+    /// Looks at a source. It stays queued if it is still ready.
     fn look_at(
         &self,
         state: &mut State,
@@ -255,7 +255,7 @@ impl DirectSet {
         self.lock().all_banks()
     }
 
-    /// What a thread waits for that waits with the poll.
+    /// The target of a thread that waits with the poll.
     pub(super) fn target<'a>(&'a self, direct: &'a Direct, banks: &'a [Arc<Bank>]) -> ForBits<'a> {
         ForBits {
             set: self,
@@ -264,7 +264,7 @@ impl DirectSet {
         }
     }
 
-    /// Whether there is something to tell, which stays to be told.
+    /// Whether there is something to tell. It stays to be told.
     pub(super) fn is_ready(&self, direct: &Direct) -> bool {
         let mut events = Events::with_capacity(1);
         let _ = self.collect_again(direct, &mut events);

@@ -75,7 +75,8 @@ impl DirectSet {
         }
     }
 
-    /// Changes what is watched. Returns `false` if it is not registered.
+    /// Changes the events and the token of a registration. Returns `false` if the source is not
+    /// registered.
     pub(in crate::poll) fn change(&self, identity: Identity, token: Token, interest: Interest) -> bool {
         let mut state = self.lock();
         let Some(key) = find(&state, identity) else {

@@ -1,4 +1,4 @@
-//! A registration without the lease: what is watched, and what there is to tell.
+//! A registration without the lease: the watched source, and the events to report.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -13,13 +13,13 @@ use crate::poll::Token;
 use crate::poll::set::Set;
 use crate::stream::{Connected, direct};
 
-/// What is watched.
+/// A source that is watched without the lease.
 pub(in crate::poll) enum DirectWatched {
     Stream(Weak<Connected>),
     Listener {
         listener: Weak<Listener>,
-        /// How peers know it. `None`: it takes connections over TCP only, and the node's shards
-        /// tell of them.
+        /// The id by which peers know the listener; `None` if it takes connections over TCP only,
+        /// and the node's shards tell of them.
         id: Option<ListenerId>,
     },
     /// A poll in this one.
@@ -42,12 +42,12 @@ pub(super) struct Source {
     pub(super) identity: Identity,
     pub(super) token: Token,
     pub(super) interest: Interest,
-    /// It was told of, and is told of once.
+    /// The source was reported, and is reported once.
     pub(super) is_spent: bool,
     pub(super) is_queued: bool,
 }
 
-/// What a look has found.
+/// The result of a look at a source.
 pub(super) enum SourceLook {
     Nothing,
     Ready(Readiness),
@@ -96,7 +96,8 @@ impl Source {
         }
     }
 
-    /// The source was told of. Returns whether it is to be looked at again without being asked to.
+    /// Notes that the source was told of. Returns whether it is to be looked at again without being
+    /// asked to.
     pub(super) fn told(&mut self) -> bool {
         if let DirectWatched::Waker(is_set) = &self.watched {
             is_set.store(false, Relaxed);
@@ -107,7 +108,7 @@ impl Source {
     }
 }
 
-/// What is told of a connection whose node is gone.
+/// The readiness of a connection whose node is gone.
 const LOST: Readiness = Readiness {
     readable: true,
     writable: true,

@@ -1,8 +1,8 @@
 //! Streams over direct connections: no lease, no stack, no segment.
 //!
-//! A call takes the lock of one direction for one copy, publishes a position, and tells the peer
-//! if that waits for it (`toehold_shm::direct`). What the kernel says in each state of a
-//! connection on its loopback is what these calls say.
+//! A call takes the lock of one direction for one copy, publishes a position, and tells the peer if
+//! that waits for it (`toehold_shm::direct`). In each state of a connection these calls return what
+//! the kernel's do on its loopback.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -43,7 +43,7 @@ pub(crate) struct DirectConnection {
     id: ConnectionId,
     local: SocketAddr,
     peer: SocketAddr,
-    /// Taken when the connection is dropped, and not before.
+    /// The holder; taken when the connection is dropped, and not before.
     holder: Option<Holder>,
     /// Whether calls wait and how long, for all processes that have the connection.
     pub(super) description: Description,
@@ -99,7 +99,7 @@ impl DirectCall<'_> {
         }
     }
 
-    /// The peer has sent bytes to an end that is shut both ways, which resets the connection.
+    /// Resets the connection: the peer has sent bytes to an end that is shut both ways.
     #[cold]
     fn refuse_more(&self) {
         if self.end.note(Noted::ResetSeen) {
@@ -201,7 +201,7 @@ impl DirectConnection {
         })
     }
 
-    /// A broken rule of the peer's has ended the connection.
+    /// Counts a rule of the protocol that the peer has broken, which has ended the connection.
     #[cold]
     fn count_offence(&self, call: &DirectCall<'_>) {
         call.direct.count(Count::Offences, 1);

@@ -15,10 +15,10 @@ use crate::error::from_holder;
 use crate::node::Shared;
 
 /// Bytes that a peer may send beyond those that were received, unless the program has chosen the
-/// length of its receive buffer. About as many as the kernel's loopback takes.
+/// length of its receive buffer. The kernel's loopback takes about as many.
 const WINDOW: u64 = 4 << 20;
 
-/// What the peer may send, by the settings of the end.
+/// The number of bytes that the peer may send, by the settings of the end.
 pub(super) fn window(settings: &Settings) -> u64 {
     match settings.buffer_lock() {
         [_, true] => u64::from(settings.receive_buffer()),
@@ -27,8 +27,8 @@ pub(super) fn window(settings: &Settings) -> u64 {
 }
 
 impl DirectConnection {
-    /// Opens a connection, if its addresses and both nodes allow a direct one. `None`: it is made
-    /// over TCP.
+    /// Opens a connection, if its addresses and both nodes allow a direct one. Returns `None` if it
+    /// is to be made over TCP.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl DirectConnection {
         }
     }
 
-    /// Takes the next connection that waits for a listener. `None`: none waits.
+    /// Takes the next connection that waits for a listener. Returns `None` if none waits.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl DirectConnection {
         })
     }
 
-    /// What the program's processes share of the connection.
+    /// The state that the program's processes share of the connection.
     pub(crate) fn description(&self) -> &Description {
         &self.description
     }

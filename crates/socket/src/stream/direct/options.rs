@@ -125,7 +125,7 @@ impl DirectConnection {
         })
     }
 
-    /// Bytes that the peer has not received (SIOCOUTQ): what was published is acknowledged.
+    /// Bytes that the peer has not received (SIOCOUTQ): published bytes count as acknowledged.
     pub(crate) fn unacknowledged_bytes(&self) -> io::Result<usize> {
         self.node.contain(|| {
             self.enter()?;
@@ -150,7 +150,7 @@ impl DirectConnection {
         })
     }
 
-    /// What the connection is ready for.
+    /// Returns the connection's readiness.
     pub(crate) fn readiness(&self) -> io::Result<Readiness> {
         self.node.contain(|| {
             let call = self.enter()?;
@@ -194,7 +194,7 @@ impl DirectConnection {
         }
     }
 
-    /// All facts that TCP_INFO has a place for. What only segments have is 0.
+    /// All facts that TCP_INFO has a place for. Facts that only segments have are 0.
     pub(crate) fn details(&self) -> io::Result<Details> {
         self.node.contain(|| {
             let call = self.enter()?;

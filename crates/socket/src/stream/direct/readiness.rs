@@ -1,4 +1,4 @@
-//! What a direct connection is ready for, as `poll(2)` would tell, and how calls wait for that.
+//! The readiness of a direct connection, as `poll(2)` would tell it, and how calls wait for it.
 
 use toehold_node::direct::WaitTarget;
 use toehold_shm::direct::{ArmError, Look, Noted, StreamState, ThreadNumber, WaiterNumber, Wish};
@@ -6,14 +6,14 @@ use toehold_stack::Readiness;
 
 use super::{DirectCall, DirectConnection};
 
-/// What a look at a connection has found, of its peer and of its own node.
+/// The state of a connection, of its peer and of its own node, at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Present {
     /// Bytes that the next call can receive, up to the urgent byte.
     pub(crate) readable: u64,
     /// All bytes that are there.
     pub(crate) unread: u64,
-    /// Whether there is room for a third of what the peer may be sent.
+    /// Whether a third of the room for the peer's bytes is free.
     pub(crate) has_room: bool,
     /// Whether the peer sends no more.
     pub(crate) is_read_closed: bool,
@@ -61,10 +61,10 @@ fn present(call: &DirectCall<'_>, connection: &DirectConnection, found: &Look) -
     }
 }
 
-/// How an urgent byte changes what can be received.
+/// The effect of an urgent byte on the bytes that can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Urgent {
-    /// Bytes that can be received before the mark. `None`: there is no mark ahead.
+    /// Bytes that can be received before the mark; `None` if there is no mark ahead.
     pub(super) limit: Option<u64>,
     /// The urgent byte has come, and was not taken.
     pub(super) is_there: bool,
@@ -81,7 +81,7 @@ impl Present {
         self.has_room || self.is_write_shut || self.is_closed || self.has_error
     }
 
-    /// In the terms of `poll(2)`.
+    /// The readiness in the terms of `poll(2)`.
     pub(crate) fn readiness(&self, low: u64) -> Readiness {
         let is_read_closed = self.is_read_closed || self.is_read_shut;
         Readiness {

@@ -18,7 +18,7 @@ use crate::stream::{ReceiveOptions, scatter};
 /// How long a call waits at an urgent byte until the owner of the connection is signalled.
 const LONGEST_SIGNAL: Duration = Duration::from_millis(100);
 
-/// More than any rings hold.
+/// More bytes than any ring holds.
 const MOST: usize = 16 << 20;
 
 impl DirectConnection {
@@ -54,8 +54,8 @@ impl DirectConnection {
         })
     }
 
-    /// Goes on until there are as many bytes as the call wants, its time is over, or there is an
-    /// end, an error or a mark, which the next call is told of.
+    /// Goes on until there are as many bytes as the call wants, or its time is over. An end, an
+    /// error or a mark ends it, too, which the next call is told of.
     fn receive_later(
         &self,
         call: &DirectCall<'_>,
@@ -129,7 +129,7 @@ impl DirectConnection {
         Ok(self.wait(call, &mut target, until)? == DirectWait::Ready)
     }
 
-    /// Receives what is there.
+    /// Receives the bytes that have arrived.
     ///
     /// # Errors
     ///
@@ -162,8 +162,8 @@ impl DirectConnection {
         }
     }
 
-    /// The end of the stream is received first. The peer may have ended it because it has seen this
-    /// node's end, of which this process learns here.
+    /// Receives the end of the stream, which comes first. The peer may have ended the stream
+    /// because it has seen this node's end, of which this process learns here.
     #[cold]
     fn see_end(&self, call: &DirectCall<'_>) -> Result<usize, Errno> {
         if call.shards.has_lost_engine() {
@@ -173,7 +173,7 @@ impl DirectConnection {
         Ok(0)
     }
 
-    /// What a call says that finds no bytes, and no end of the stream.
+    /// The result of a call that finds no bytes, and no end of the stream.
     #[cold]
     fn receive_nothing(&self, call: &DirectCall<'_>) -> Result<usize, Errno> {
         if let Some(error) = call.take_error() {
@@ -183,7 +183,7 @@ impl DirectConnection {
         if is_over { Ok(0) } else { Err(Errno::AGAIN) }
     }
 
-    /// An urgent byte is next, and is no part of the stream.
+    /// Receives behind the urgent byte, which is next and is no part of the stream.
     #[cold]
     fn receive_behind_urgent(
         &self,

@@ -96,7 +96,7 @@ impl DirectConnection {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as many bytes as there is room for.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl DirectConnection {
         }
     }
 
-    /// The peer has closed its end. The first bytes after that seem to be sent, as over TCP, where
-    /// the peer's reset is still to come.
+    /// Sends to a peer that has closed its end. The first bytes after that seem to be sent, as over
+    /// TCP, where the peer's reset is still to come.
     #[cold]
     fn send_in_vain(&self, call: &DirectCall<'_>, buffers: &[IoSlice<'_>]) -> Result<usize, Errno> {
         if call.end.is_write_shut() {
@@ -147,7 +147,7 @@ impl DirectConnection {
         Ok(buffers.iter().map(|buffer| buffer.len()).sum())
     }
 
-    /// What is wrong with sending, for a call without bytes.
+    /// The error of sending, for a call without bytes.
     #[cold]
     pub(crate) fn send_nothing(&self) -> io::Result<usize> {
         self.node.contain(|| {

@@ -14,7 +14,7 @@ impl DirectConnection {
         self.description.settings().urgent_inline()
     }
 
-    /// How the urgent byte before `position` changes what can be received.
+    /// The effect of the urgent byte before `position` on the bytes that can be received.
     #[cold]
     pub(super) fn urgent(&self, end: &End<'_>, position: u64, readable: u64) -> Urgent {
         let Some(ahead) = (position - 1).checked_sub(end.received()) else {
@@ -32,7 +32,7 @@ impl DirectConnection {
         }
     }
 
-    /// Up to which position a call receives, and whether the byte before that is left out.
+    /// The position up to which a call receives, and whether the byte before that is left out.
     pub(super) fn mark(&self, call: &DirectCall<'_>) -> Mark {
         let urgent = call.end.urgent();
         if urgent == 0 {

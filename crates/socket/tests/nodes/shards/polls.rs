@@ -28,7 +28,8 @@ fn at_one_port(world: &World, server: &Node) -> [TcpListener; 2] {
     [first, bind(port)]
 }
 
-/// Accepts with a poll until all threads together have accepted so many, and says from whom.
+/// Accepts with a poll until all threads together have accepted so many. Returns the addresses of
+/// the peers.
 fn accept_with_poll(
     server: &Node,
     listener: &TcpListener,
@@ -157,7 +158,8 @@ fn a_poll_is_about_sockets_of_all_shards() {
     });
 }
 
-/// Whoever had not looked at the link for a while took what was ready, looked, and took it again.
+/// A thread that had not looked at the link for a while took what was ready, looked, and took it
+/// again.
 #[test]
 fn a_poll_tells_of_each_socket_once() {
     within(60, || {
@@ -224,7 +226,7 @@ fn a_listener_that_is_to_be_told_of_once_is_told_of_once() {
     });
 }
 
-/// A poll waits for one shard, and somebody registers a socket of another one.
+/// A poll waits for one shard, and another thread registers a socket of another one.
 #[test]
 fn who_polls_learns_of_sockets_of_other_shards() {
     within(60, || {

@@ -14,7 +14,7 @@ use super::{Bits, CONNECTIONS, End, LISTENER, Told, World};
 pub(super) struct Kernel {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Those of clients are even.
+    /// The ends of connections; those of clients are even.
     ends: [Option<TcpStream>; 2 * CONNECTIONS],
     connections: usize,
     accepted: usize,

@@ -56,7 +56,7 @@ struct Bench {
 #[derive(Default)]
 struct Wire {
     frames: Vec<Vec<u8>>,
-    /// Frames that fit; `None`: no bound.
+    /// Frames that fit; `None` means no bound.
     room: Option<usize>,
     /// Hardware address for which there is no room.
     full_for: Option<[u8; 6]>,

@@ -148,7 +148,7 @@ impl TraceInstance {
     ///
     /// # Errors
     ///
-    /// That of the tracepoint's file.
+    /// The error of the tracepoint's file.
     pub fn enable(&mut self, is_on: bool) -> Result<(), TracefsError> {
         if is_on != self.is_enabled {
             let value = if is_on { "1" } else { "0" };
@@ -164,7 +164,7 @@ impl TraceInstance {
     ///
     /// # Errors
     ///
-    /// That of `tracing_on`.
+    /// The error of `tracing_on`.
     pub fn set_on(&self, is_on: bool) -> Result<(), TracefsError> {
         self.write("tracing_on", if is_on { "1" } else { "0" })
     }
@@ -173,7 +173,7 @@ impl TraceInstance {
     ///
     /// # Errors
     ///
-    /// That of `trace`.
+    /// The error of `trace`.
     pub fn clear(&self) -> Result<(), TracefsError> {
         let opened = OpenOptions::new()
             .write(true)
@@ -188,7 +188,7 @@ impl TraceInstance {
     ///
     /// # Errors
     ///
-    /// That of a processor's `trace`.
+    /// The error of a processor's `trace`.
     pub fn read(&self) -> Result<TraceText, TracefsError> {
         let mut found = TraceText::default();
         for cpu in &self.cpus {
@@ -208,7 +208,7 @@ impl TraceInstance {
     ///
     /// # Errors
     ///
-    /// That of a processor's `stats`.
+    /// The error of a processor's `stats`.
     pub fn lost_events(&self) -> Result<u64, TracefsError> {
         let mut lost = 0;
         for cpu in &self.cpus {
@@ -225,7 +225,7 @@ impl TraceInstance {
     ///
     /// # Errors
     ///
-    /// That of a processor's `stats`.
+    /// The error of a processor's `stats`.
     pub fn clock_reading(&self) -> Result<ClockReading, TracefsError> {
         let cpu = self.cpus.first().ok_or_else(no_processor)?;
         let mut best: Option<(u64, ClockReading)> = None;

@@ -25,7 +25,7 @@ fn peer_without_reads_fills_its_own_ring_only() {
     assert_eq!(send(&mut nodes[0], 9, b"?"), Err(TransmitError::Unreachable));
 }
 
-/// What a node gave a liar to ring it.
+/// The descriptor that a node gave a liar to ring it.
 fn doorbell_of_node(liar: &Liar) -> OwnedFd {
     let mut buffer = [0; MESSAGE_LEN];
     let Packet::Message(_, descriptors) = control::receive(liar.socket.as_fd(), &mut buffer) else {
@@ -44,7 +44,7 @@ fn rings_without_end_do_not_keep_a_node_from_its_work() {
     let mut nodes = fabric.pair();
     let liar = Liar::befriend(&fabric, &mut nodes, 9);
     let doorbell = doorbell_of_node(&liar);
-    // The end it was given is blocking now, and says nothing to anybody else.
+    // The end it was given is blocking now, and says nothing to any other process.
     rustix::io::ioctl_fionbio(&doorbell, false).unwrap();
     let mut rung = 0;
     while shout(&doorbell, b"!!!!!!!!!!!!").is_ok() {

@@ -196,7 +196,7 @@ fn wrong_descriptors_for_bells_are_refused() {
     }
 }
 
-/// As one of another user, or one that has no descriptors left.
+/// A peer without bells, as one of another user, or one that has no descriptors left, has no bank.
 #[test]
 fn bank_with_peer_without_bells_has_none() {
     let fabric = Fabric::new();
@@ -250,7 +250,7 @@ fn endless_requests_for_banks_are_refused() {
     assert_refused(nodes, &liar, "banks");
 }
 
-/// It says what an older node says, and hears no more than an older node does.
+/// A peer says what an older node says, and hears no more than an older node does.
 #[test]
 fn peer_without_direct_connections_hears_nothing_after_the_welcome() {
     let fabric = Fabric::new();

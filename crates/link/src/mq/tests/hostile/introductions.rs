@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a node answers to a hello with these descriptors.
+/// Sends a hello with these descriptors. Returns the node's refusal, if it refuses.
 fn hello_with(change: impl FnOnce(&mut Introduction), descriptors: &[BorrowedFd<'_>]) -> Option<Refusal> {
     let fabric = Fabric::new();
     let mut nodes = fabric.pair();

@@ -21,9 +21,9 @@ pub(in crate::mq::tests) struct Liar {
     pub(super) direct: bool,
     pub(super) section: OwnedFd,
     pub(super) bell: UnixDatagram,
-    /// What rings it.
+    /// The socket that rings the liar.
     pub(super) doorbell: UnixDatagram,
-    /// What makes the name its own.
+    /// The listener that makes the name the liar's.
     _listener: OwnedFd,
     pub(super) socket: OwnedFd,
     /// Where its next record goes.

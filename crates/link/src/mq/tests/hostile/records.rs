@@ -1,4 +1,4 @@
-//! What a liar writes into its ring.
+//! Records that a liar writes into its ring.
 
 use super::*;
 

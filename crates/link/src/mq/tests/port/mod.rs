@@ -28,7 +28,7 @@ pub(super) struct Node {
 /// A handle to the port in a node's region.
 pub(super) fn attach(memory: OwnedFd, config: &PortConfig, bell: Bell) -> Result<Port, PortError> {
     let region = Region::open(memory, Access::ReadWrite).unwrap();
-    // SAFETY: the tests use one handle at a time.
+    // SAFETY: no test uses another handle to `region` while one is in use.
     let mut carver = unsafe { Carver::attach(region) };
     Port::create(&mut carver, config, bell, None)
 }

@@ -1,6 +1,6 @@
 //! The engine's thread that closes ends of direct connections.
 //!
-//! To close an end takes its locks, which a process may have that is stopped, or has died and is not
+//! To close an end takes its locks. A process may have them that is stopped, or has died and is not
 //! known to be dead yet. So no other thread of the engine closes ends, least of all the one that
 //! takes locks from the dead.
 
@@ -23,7 +23,7 @@ const REAPS: usize = 256;
 /// looks in vain.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// What the thread is asked for.
+/// A request to the thread.
 #[derive(Debug)]
 pub(super) enum CloserRequest {
     Do(Task),
@@ -31,7 +31,7 @@ pub(super) enum CloserRequest {
     Release(Closed),
 }
 
-/// What is to be done with an end.
+/// A task about an end.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) bank: Arc<Bank>,
@@ -41,7 +41,7 @@ pub(super) struct Task {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// Its last holder is gone.
+    /// The last holder of the connection is gone.
     Close,
     Reset,
     /// This side's end was not made: the connection is refused.
@@ -130,7 +130,7 @@ impl Closer {
 }
 
 impl Banks {
-    /// Closes what is to be closed, until the end of this life of the node.
+    /// Closes ends that are to be closed, until this life of the node is over.
     pub(in crate::engine::host) fn run_closer(&self) {
         let mut again = AGAIN[0];
         let mut upkeep = Upkeep::default();

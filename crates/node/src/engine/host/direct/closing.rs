@@ -1,5 +1,5 @@
-//! What the engine closes: ends that no process has any more, and connections that wait at closed
-//! listeners. It also ends what a process was doing with direct connections when it died.
+//! Closing by the engine: of ends that no process has any more, and of connections that wait at
+//! closed listeners. It also ends what a process was doing with direct connections when it died.
 
 use std::collections::HashSet;
 use std::num::NonZeroU16;
@@ -26,7 +26,7 @@ impl Banks {
         state.banks.values().map(|kept| Arc::clone(&kept.bank)).collect()
     }
 
-    /// No process has these holders any more: closes the ends that they stood for.
+    /// Closes the ends of holders that no process has any more.
     pub(in crate::engine::host) fn close_gone(&self, descriptions: &Descriptions, holders: &[u32]) {
         for &holder in holders {
             if let Some(end) = descriptions.direct_end(holder) {
@@ -117,7 +117,7 @@ impl Banks {
         }
     }
 
-    /// A process of the node has died: ends what it was doing.
+    /// Ends the unfinished steps of a process of the node that has died.
     pub(in crate::engine::host) fn bury(&self, process: u16, descriptions: &Descriptions) {
         self.counts.forget(process);
         let Some(dead) = NonZeroU16::new(process) else {
@@ -211,8 +211,9 @@ impl Banks {
         }
     }
 
-    /// Connections that the process has opened: of those that a holder stands for, only the owner
-    /// changes. One that may have been offered is offered again, so that the other side closes it.
+    /// Cleans up connections that a dead process has opened. Of those that a holder stands for,
+    /// only the owner changes. One that may have been offered is offered again, so that the other
+    /// side closes it.
     fn bury_opened(&self, bank: &Arc<Bank>, process: u16, held: &Held, steps: &Steps) {
         let owned: Vec<ConnectionId> = bank.ends.owned_by(process).collect();
         for connection in owned {
@@ -220,7 +221,7 @@ impl Banks {
             let was = |step| steps.0.contains(&(bank.slot(), number, step));
             let is_begun = bank.ends.generation(number) == connection.generation;
             if !is_begun || was(Step::Open) && !was(Step::Offer) {
-                // Its port is free at once, since no peer has heard of it.
+                // Its port is free at once, since no peer knows of it.
                 bank.ends.set_owner(connection, ENGINE);
                 self.close(bank, connection, What::Abandon);
                 continue;
@@ -239,7 +240,7 @@ impl Banks {
         }
     }
 
-    /// Connections that the process has taken, and that no holder stands for.
+    /// Cleans up connections that a dead process has taken, and that no holder stands for.
     fn bury_taken(&self, bank: &Arc<Bank>, process: u16, held: &Held, steps: &Steps) {
         let taken: Vec<ConnectionId> = bank.ends.taken_by(process).collect();
         for connection in taken {
@@ -258,7 +259,7 @@ impl Banks {
     }
 }
 
-/// What the threads of a dead process were doing: bank, number and step.
+/// The steps of a dead process's threads: bank, number and step.
 #[derive(Debug, Default)]
 struct Steps(HashSet<(u16, u16, Step)>);
 

@@ -8,7 +8,7 @@ use crate::description::Descriptions;
 use crate::direct::DirectEnd;
 
 impl Banks {
-    /// The connections that programs have. One of which the memory cannot be mapped is left out.
+    /// The connections that programs have. A connection is left out if its memory cannot be mapped.
     pub(in crate::engine::host) fn sockets(&self, descriptions: &Descriptions) -> Vec<SocketStatus> {
         let held = descriptions.direct_holders();
         let status = |(holder, end)| {

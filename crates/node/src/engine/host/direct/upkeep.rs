@@ -1,7 +1,8 @@
-//! What the closing thread does each second. It waits for no lock of a process.
+//! The closing thread's work of each second. It waits for no lock of a process.
 //!
-//! It frees what is over though no process has noticed, and refuses what was offered too late. It
-//! ends connections whose writers wait in vain (TCP_USER_TIMEOUT), and gives memory back.
+//! It frees connections that are over though no process has noticed, and refuses what was offered
+//! too late. It ends connections whose writers wait in vain (TCP_USER_TIMEOUT), and gives memory
+//! back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,16 +28,16 @@ const KEPT_BYTES: u64 = 24 << 20;
 /// The largest class of which every connection has a ring.
 const FIRST_CLASS: Class = Class::K16;
 
-/// What one round leaves to the next.
+/// The state that one round leaves to the next.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     /// Where the next round begins among the banks.
     turn: usize,
-    /// By slot and number, connections that were seen idle with large rings, or with writers that
-    /// wait.
+    /// Connections that were seen idle with large rings, or with writers that wait, by slot and
+    /// number.
     seen: HashMap<(u16, u16), Seen>,
-    /// By slot of a bank with another user's node: bytes of rings beyond the first class that the
-    /// peer may have this node map.
+    /// Bytes of rings beyond the first class that the peer of a bank with another user's node may
+    /// have this node map, by slot.
     granted: HashMap<u16, u64>,
 }
 
@@ -50,7 +51,7 @@ struct Seen {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// So many bytes were sent, and no more.
+    /// A number of bytes was sent, and no more.
     Idle(u64),
     /// A writer waits, and the peer has read so many bytes.
     Blocked(u64),

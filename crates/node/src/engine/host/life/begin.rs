@@ -1,4 +1,4 @@
-//! How a life begins: its memory, a shard at a time, and its threads.
+//! The beginning of a life: its memory, a shard at a time, and its threads.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -153,7 +153,7 @@ impl Life {
     }
 }
 
-/// What the shards of a life have in common.
+/// The parts that the shards of a life have in common.
 struct Common<'a> {
     config: &'a NodeConfig,
     settings: MeshSettings,
@@ -162,7 +162,7 @@ struct Common<'a> {
     fabric: Arc<Doorbell>,
     resters: Arc<Resters>,
     closes_at: Arc<AtomicU64>,
-    /// Of the node's listeners, if it has direct connections.
+    /// The directory of the node's listeners, if it has direct connections.
     directory: Option<Directory>,
 }
 
@@ -172,7 +172,7 @@ struct Made {
     description: (Layout, u64),
     handle: ShardHandle,
     membership: Membership,
-    /// Of the first shard of a node with direct connections.
+    /// The shared words of the first shard of a node with direct connections.
     direct: Option<SharedWords>,
 }
 

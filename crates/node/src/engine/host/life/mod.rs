@@ -1,8 +1,8 @@
 //! One life of a node: its memory, its threads, its connections with others.
 //!
-//! A node usually has one. It begins another one, with new memory, when a program has died
-//! while it ran the stack and what that has left cannot be mended, or has written nonsense
-//! to the memory.
+//! A node usually has one. It begins another one, with new memory, when a program has written
+//! nonsense to the memory. It also does when a program has died while it ran the stack and what
+//! that has left cannot be mended.
 
 mod begin;
 mod threads;
@@ -44,7 +44,7 @@ use crate::shards::Shards;
 /// program that was stopped while it ran the stack makes it take that long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A moment: many times as long as anybody has the lease.
+/// A moment: many times as long as any thread has the lease.
 const TURN: Duration = Duration::from_millis(100);
 
 pub(super) struct Life {
@@ -58,7 +58,8 @@ pub(super) struct Life {
     fabric: Arc<Connections>,
     connecting: Option<JoinHandle<()>>,
     relays: Relays,
-    /// What carries the kernel's frames to the fabric, a thread for each queue, and what ends it.
+    /// The threads that carry the kernel's frames to the fabric, one for each queue, and the bells
+    /// that end them.
     inlets: Vec<(Doorbell, JoinHandle<()>)>,
     kernel: Option<Arc<Device>>,
     direct: Option<Arc<Banks>>,
@@ -66,33 +67,33 @@ pub(super) struct Life {
     drain: Duration,
 }
 
-/// What the death of a process has come to.
+/// The outcome of a process's death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Burial {
-    /// It was not running the stack.
+    /// The process was not running the stack.
     Quiet,
-    /// It was, and the stack goes on without it.
+    /// The process was running the stack, which goes on without it.
     Mended,
-    /// It was, and this life is lost.
+    /// The process was running the stack, and this life is lost.
     Lost,
 }
 
-/// What the engine keeps of a shard beside the way to it.
+/// The engine's part of a shard beside the way to it.
 struct Part {
     region: Arc<Region>,
     marks: Marks,
-    /// What the marks are.
+    /// The value of the marks.
     mark: u32,
     player: Player,
 }
 
 impl Life {
-    /// What tells this life from others, see [`Description`].
+    /// The number that tells this life from others, see [`Description`].
     pub(super) fn number(&self) -> u64 {
         self.description.life
     }
 
-    /// What a process needs to attach.
+    /// The description and descriptors with which a process attaches.
     pub(super) fn offer(&self) -> std::io::Result<(Description, Vec<OwnedFd>)> {
         let bells = &self.shards.get(0).bells;
         let mut list = vec![bells.fabric.try_clone()?.into_fd()];
@@ -117,7 +118,7 @@ impl Life {
         Ok((self.description.clone(), list))
     }
 
-    /// What a process needs to exchange frames with a peer of a shard.
+    /// The descriptors with which a process exchanges frames with a peer of a shard.
     pub(super) fn peer(&self, shard: u8, slot: u16, generation: u16) -> Option<PeerDescriptors> {
         let known = shard < self.shards.count();
         known
@@ -125,7 +126,7 @@ impl Life {
             .flatten()
     }
 
-    /// What a process needs to use a bank of direct connections.
+    /// The descriptors with which a process uses a bank of direct connections.
     pub(super) fn bank(&self, slot: u16, generation: u32) -> Option<Vec<OwnedFd>> {
         self.direct.as_ref()?.descriptors(slot, generation)
     }
@@ -143,7 +144,8 @@ impl Life {
         }
     }
 
-    /// Listeners and connections, direct ones included. `None`: a program has a stack for too long.
+    /// Listeners and connections, direct ones included. Returns `None` if a program has a stack for
+    /// too long.
     pub(super) fn sockets(&self) -> Option<Vec<SocketStatus>> {
         let direct = self.direct.as_deref();
         let mut sockets = look::sockets(&self.shards, direct)?;
@@ -152,7 +154,7 @@ impl Life {
         Some(sockets)
     }
 
-    /// What the node's processes count of direct connections.
+    /// The counts of the node's processes about direct connections.
     pub(super) fn direct_counters(&self) -> Vec<Counter> {
         let processes = self.processes.numbers();
         self.direct
@@ -166,7 +168,7 @@ impl Life {
         shards.map(|shard| self.fabric.lock(shard).memory()).sum()
     }
 
-    /// What the node counts of peers that come and go, each shard for itself if there are several.
+    /// The counters of peers that come and go, each shard for itself if there are several.
     pub(super) fn membership_counters(&self) -> Vec<Counter> {
         let count = self.shards.count();
         let of_shard = |index: u8| {
@@ -176,8 +178,8 @@ impl Life {
         (0..count).flat_map(of_shard).collect()
     }
 
-    /// What plays the frames that cross the links of the shards, and those of direct connections; of
-    /// all these, one at a time.
+    /// The players of the frames that cross the links of the shards, and of those of direct
+    /// connections. Of all these of a tape, one plays at a time.
     pub(super) fn players(&self) -> Vec<Player> {
         let of_shards = self.parts.iter().map(|part| part.player.clone());
         let direct = self.direct.as_ref().map(|banks| banks.player());
@@ -191,7 +193,7 @@ impl Life {
         }
     }
 
-    /// Changes who drives.
+    /// Changes the threads that drive.
     pub(super) fn set_placement(&self, placement: crate::Placement) {
         for (_, shard) in self.shards.iter() {
             shard.signals.set_placement(placement);
@@ -202,8 +204,8 @@ impl Life {
         self.fabric.wake_sleeper();
     }
 
-    /// A process of the node is dead. If it died while it ran the stack, that is mended. Never
-    /// waits for the lease, which another one may have that is dead as well.
+    /// Cleans up after a process of the node that is dead. If it died while it ran the stack, that
+    /// is mended. Never waits for the lease, which another dead process may have.
     pub(super) fn bury(&self, process: u16) -> Burial {
         // It takes up what the dead one has left undone in any of them.
         let seized = self.shards.iter().map(|(_, shard)| shard.lease.seize(process));
@@ -285,7 +287,7 @@ impl Life {
         }
     }
 
-    /// Gives back what a holder had so.
+    /// Gives back the port that was taken for a holder.
     pub(super) fn release_port(&self, holder: u32) {
         self.fabric.ports.release(holder);
     }
@@ -308,12 +310,12 @@ impl Life {
         }
     }
 
-    /// Connects all who connect to a holder's listener to one of the kernel's.
+    /// Forwards all peers that connect to a holder's listener to one of the kernel's.
     pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
         self.relays.forward(holder, forward)
     }
 
-    /// Carries what is there, and no more.
+    /// Carries the bytes that wait, and no more.
     pub(super) fn end_relays(&self) {
         self.relays.end();
         if let Some(direct) = &self.direct {
@@ -321,7 +323,7 @@ impl Life {
         }
     }
 
-    /// No process has these holders any more. What they stood for is closed soon, and
+    /// Lets go of holders that no process has any more. What they stood for is closed soon, and
     /// their numbers are [free](Life::freed) then.
     pub(super) fn let_go(&self, holders: Vec<Gone>) {
         self.fabric.let_go(holders);
@@ -351,7 +353,7 @@ impl Life {
             || self.parts.iter().any(|part| !part.marks.are(part.mark))
     }
 
-    /// Ends this life at once: whoever holds something of it is told so.
+    /// Ends this life at once. A process that holds something of it is told so.
     fn abandon(&mut self) {
         self.close();
         self.rouse_all();
@@ -371,7 +373,7 @@ impl Life {
         self.connecting.take().into_iter().for_each(join);
     }
 
-    /// Ends this life when what was written and closed has been delivered.
+    /// Ends this life when all bytes that were written, and all closings, have been delivered.
     pub(super) fn end(&mut self) {
         let closes_at = clock::now() + self.drain + FAREWELL;
         self.closes_at.store(closes_at.0, Relaxed);

@@ -1,4 +1,4 @@
-//! The threads of a life: how they begin, and how long their ends are waited for.
+//! The threads of a life: their beginnings, and the waits for their ends.
 
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -19,7 +19,7 @@ pub(in crate::engine::host) fn start(
     struct Last(Sender<()>);
     impl Drop for Last {
         fn drop(&mut self) {
-            // Nobody listens to the end of a node that was asked to end.
+            // No thread listens to the end of a node that was asked to end.
             let _ = self.0.send(());
         }
     }
@@ -32,9 +32,9 @@ pub(in crate::engine::host) fn start(
     thread.map_err(NodeError::Thread)
 }
 
-/// Waits for the end of a thread, the lease being closed. One that has lost its way in
-/// memory that a program has written nonsense to would never end, and nothing can stop
-/// it but the end of the process, which its peers and programs survive.
+/// Waits for the end of a thread, the lease being closed. A thread that has lost its way in memory
+/// that a program has written nonsense to would never end. Only the end of the process stops it,
+/// which the node's peers and programs survive.
 pub(in crate::engine::host) fn join(thread: JoinHandle<()>) {
     let deadline = Instant::now() + END;
     while !thread.is_finished() {

@@ -30,28 +30,30 @@ const AT_ONCE: usize = 64 << 10;
 /// Descriptors of which one look learns.
 const EVENTS: usize = 64;
 
-/// What stands for one of those that something happens to.
+/// The number of an end, a listener or an owner in this thread.
 pub(super) type Token = u64;
 
-/// What stands for the doorbell among the descriptors.
+/// The token of the doorbell among the descriptors.
 const BELL: Token = Token::MAX;
 
-/// The connections of holders have their numbers, those of listeners numbers from this one on,
+/// The first token of a connection of a listener. Those of holders' connections are the holders'
+/// numbers.
 pub(super) const CALLERS: Token = 1 << 32;
 
-/// listeners those of their holders from this one on,
+/// The first token of a listener, whose tokens are their holders' numbers from here on.
 pub(super) const LISTENERS: Token = 1 << 33;
 
-/// and connections whose owners are signalled from this one.
+/// The first token of a connection whose owner is signalled.
 pub(super) const MESSENGERS: Token = 1 << 34;
 
-/// Who carries the bytes of a shard's connections.
+/// Carries the bytes of a shard's connections.
 pub(super) struct Carrier {
     pub(super) shard: OneShard,
-    /// The node's direct connections, and what is told if the thread that carries them ends.
+    /// The node's direct connections, and the channel that is told if the thread that carries them
+    /// ends.
     pub(super) direct: Option<(Arc<Banks>, Sender<()>)>,
     orders: Arc<Orders>,
-    /// The ends and the doorbell.
+    /// The epoll of the ends and the doorbell.
     descriptors: OwnedFd,
     /// The poll that watches the connections, while there are any.
     pub(super) poll: Option<u32>,
@@ -60,7 +62,7 @@ pub(super) struct Carrier {
     /// Connections whose owners are signalled, and when to look which of them are closed.
     pub(super) owned: BTreeMap<Token, Owned>,
     pub(super) next_sweep: Option<Instant>,
-    /// Those that something may have happened to.
+    /// The tokens to which something may have happened.
     pub(super) due: BTreeSet<Token>,
     /// Connections of listeners so far.
     pub(super) callers: u32,
@@ -163,7 +165,7 @@ impl Carrier {
         Ok(registered.is_some())
     }
 
-    /// The poll watches a source no more.
+    /// Ends the poll's watching of a source.
     pub(super) fn deregister(&mut self, source: Event) -> Result<(), Gone> {
         let mut shard = self.shard.enter()?;
         let registration = self.poll.and_then(|poll| shard.registration(poll, source, 0));
@@ -173,7 +175,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// The poll, if it watches nothing any more.
+    /// Closes the poll, if it watches nothing any more.
     pub(super) fn close_idle_poll(&mut self) -> Result<(), Gone> {
         let is_idle = self.relays.is_empty()
             && self.owned.is_empty()
@@ -208,7 +210,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Learns what has happened, without waiting.
+    /// Takes the events that have occurred, without waiting.
     fn look(&mut self) -> Result<(), Gone> {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let at_once = Timespec {
@@ -230,7 +232,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Carries some of what is there.
+    /// Carries some of the bytes that wait.
     fn carry(&mut self, token: Token) -> Result<Course, Gone> {
         if token & LISTENERS != 0 {
             return self.attend(token);
@@ -247,7 +249,7 @@ impl Carrier {
         })
     }
 
-    /// Carries no more. A descriptor's end is watched as those of all other holders: nobody
+    /// Carries no more. A descriptor's end is watched as those of all other holders: no process
     /// will have the other one, or nothing will come from it.
     fn end(&mut self, token: Token) -> Result<(), Gone> {
         if token & LISTENERS != 0 {
@@ -265,7 +267,7 @@ impl Carrier {
         let mut shard = enter(&self.shard)?;
         match end {
             End::Descriptor(_) => shard.forget(Event::Connection(id)),
-            // Nobody else has the connection.
+            // No other process has the connection.
             End::Caller(_) => {
                 shard.waiting.holders.count_caller(false);
                 shard.close(Event::Connection(id));

@@ -15,17 +15,17 @@ use crate::wait::{Gone, Guard};
 pub(super) struct Relay {
     pub(super) id: ConnectionId,
     pub(super) end: End,
-    /// The peer will send no more, and the program knows.
+    /// Whether the peer will send no more, and the program knows.
     is_delivered: bool,
-    /// The program will send no more, and the stack knows.
+    /// Whether the program will send no more, and the stack knows.
     is_sent: bool,
 }
 
-/// The engine's end of what the program has of a connection.
+/// The engine's end of the socket that the program has of a connection.
 pub(in crate::engine::host) enum End {
-    /// Of the descriptor that stood for it all along.
+    /// The engine's end of the descriptor that stood for the connection from the start.
     Descriptor(Lent),
-    /// Of a connection that the engine has made to the program's listener of the kernel's.
+    /// A connection that the engine has made to the program's listener of the kernel's.
     Caller(Caller),
 }
 
@@ -46,10 +46,10 @@ impl End {
     }
 }
 
-/// How it goes on with one.
+/// The course of the carrying of a connection's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Course {
-    /// Something has to happen first.
+    /// The carrying waits for something.
     Waits,
     GoesOn,
     IsOver,
@@ -65,7 +65,7 @@ impl Relay {
         }
     }
 
-    /// Carries some of what is there, both ways.
+    /// Carries some of the bytes that wait, both ways.
     pub(super) fn carry(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
         let out = self.carry_out(way, buffer)?;
         Ok(match out {
@@ -74,7 +74,7 @@ impl Relay {
         })
     }
 
-    /// From the program to its peer.
+    /// Carries bytes from the program to its peer.
     fn carry_out(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
         let socket = self.end.socket();
         if self.is_sent {
@@ -120,7 +120,7 @@ impl Relay {
         }
     }
 
-    /// From its peer to the program.
+    /// Carries bytes from the peer to the program.
     fn carry_in(&mut self, way: &OneShard, buffer: &mut [u8]) -> Result<Course, Gone> {
         if self.is_delivered {
             return Ok(Course::Waits);
@@ -150,7 +150,7 @@ impl Relay {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(Course::Waits),
                 Err(_) if is_alone(socket) => {
                     if let End::Caller(_) = self.end {
-                        // What the peer has sent, nobody will ever read.
+                        // No program will ever read what the peer has sent.
                         let mut shard = enter(way)?;
                         let _ = shard.stack.abort(self.id);
                         respond(way, &mut shard);
@@ -171,7 +171,7 @@ impl Relay {
         Ok(Course::GoesOn)
     }
 
-    /// What an error of the stack's means for what is carried.
+    /// The course after an error of the stack's.
     fn course(&self, error: SocketError) -> Course {
         match (error, &self.end) {
             (SocketError::WouldBlock | SocketError::InProgress | SocketError::Taken, _) => Course::Waits,

@@ -1,5 +1,6 @@
-//! From a node's listener to one of the kernel's, at the same place: that of a program which
-//! can be told nothing else, or does not ask. Whoever connects to the first, the engine connects to the second.
+//! Forwarding from a node's listener to one of the kernel's at the same place. Its program can be
+//! told nothing else, or does not ask. The engine connects a peer of the first listener to the
+//! second.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -11,14 +12,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::callers::{Callers, Forwarded};
 
-/// Processes that may accept from one listener and have been told who calls, at most.
+/// Processes that may accept from one listener and have been told the peers' addresses, at most.
 const TABLES: usize = 8;
 
-/// Where a listener of the kernel's is reached, and who was told so.
+/// The address of a listener of the kernel's, and the tables of the processes that are told the
+/// peers.
 #[derive(Debug)]
 pub(in crate::engine::host) struct Forward {
     listener: SocketAddr,
-    /// Of each program that has it, the one that said so last first.
+    /// The tables of the programs that have it, the one that said so last first.
     callers: Vec<Arc<Callers>>,
     pub(super) which: Forwarded,
 }
@@ -32,7 +34,7 @@ pub(in crate::engine::host) struct Caller {
 }
 
 impl Forward {
-    /// To a listener, with the table that its program has made.
+    /// Forwarding to a listener, with the table that its program has made.
     ///
     /// # Errors
     ///
@@ -64,7 +66,8 @@ impl Forward {
         forward.socket().map(|_| forward)
     }
 
-    /// The same for those programs, too, that had the listener before: any of them may accept.
+    /// Forwarding in this way, also for the programs that had the listener before: any of them may
+    /// accept.
     pub(super) fn and_before(&self, former: &Forward) -> Forward {
         let mut callers = self.callers.clone();
         for table in &former.callers {
@@ -91,7 +94,7 @@ impl Forward {
     ///
     /// # Errors
     ///
-    /// If the system has no sockets or ports, or nobody listens any more.
+    /// If the system has no sockets or ports, or no program listens any more.
     pub(in crate::engine::host) fn call(
         forward: &Arc<Forward>,
         local: SocketAddr,
@@ -126,7 +129,7 @@ impl Caller {
         rustix::net::getpeername(&self.socket).is_err() && sockopt::socket_error(&self.socket) == Ok(Ok(()))
     }
 
-    /// The program is to see a reset.
+    /// Has the program see a reset.
     pub(in crate::engine::host) fn reset(&self) {
         let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
     }

@@ -1,4 +1,5 @@
-//! Listeners whose connections are carried: all, or those that their programs do not take.
+//! Listeners whose connections are carried: all connections, or those that their programs do not
+//! take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +22,13 @@ const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 pub(super) struct Listener {
     id: ListenerId,
     forward: Arc<Forward>,
-    /// Only those that its program does not take.
+    /// Set if only connections are carried that its program does not take.
     standby: Option<Standby>,
     is_watched: bool,
-    /// The one that was connected to the program's last, which may still wait for room there.
+    /// The connection that was connected to the program's last, which may still wait for room
+    /// there.
     last: Option<Token>,
-    /// When it is to be looked at again, whatever happens.
+    /// The time when the listener is to be looked at again, whatever happens.
     next_turn: Option<Instant>,
 }
 
@@ -37,11 +39,11 @@ impl Listener {
 }
 
 impl Carrier {
-    /// Carries the bytes of those who connect to a listener from now on.
+    /// Carries the bytes of peers that connect to a listener from now on.
     pub(super) fn listen(&mut self, holder: u32, forward: Arc<Forward>) -> Result<(), Gone> {
         let mut shard = self.shard.enter()?;
         shard.tick();
-        // Nobody says when one is closed.
+        // No program reports that a listener is closed.
         self.listeners
             .retain(|_, listener| shard.stack.accept_queue_len(listener.id).is_ok());
         let Some(Event::Listener(id)) = shard.waiting.holders.get(holder) else {
@@ -69,7 +71,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Connects who has connected to a listener to the program's, if it is time to.
+    /// Connects a peer that has connected to a listener to the program's, if it is time to.
     pub(super) fn attend(&mut self, token: Token) -> Result<Course, Gone> {
         let shard = enter(&self.shard)?;
         let Some(listener) = self.listeners.get_mut(&token) else {
@@ -89,12 +91,12 @@ impl Carrier {
             let watched = self.register(token, Event::Listener(id), Interest::READABLE | Interest::EDGE)?;
             return Ok(match watched {
                 true => Course::GoesOn,
-                // There is no room to learn who connects.
+                // There is no room to learn of peers that connect.
                 false => Course::IsOver,
             });
         }
         match turn {
-            // Who comes then waits at the node's listener, until that is full as well.
+            // A peer that comes then waits at the node's listener, until that is full as well.
             Turn::Take if is_connecting(&self.relays, listener.last) => Ok(Course::Waits),
             Turn::Take => {
                 drop(shard);
@@ -112,7 +114,7 @@ impl Carrier {
         }
     }
 
-    /// Connects who has connected to a listener to the program's.
+    /// Connects a peer that has connected to a listener to the program's.
     fn accept(&mut self, token: Token) -> Result<Course, Gone> {
         let Some(Listener { id, forward, .. }) = self.listeners.get(&token) else {
             return Ok(Course::Waits);
@@ -144,7 +146,7 @@ impl Carrier {
                 }
                 self.watch(number, Relay::new(id, End::Caller(caller)))?;
             }
-            // As if nobody listened.
+            // The peer is reset, as it would be without a listener.
             None => {
                 let mut shard = enter(&self.shard)?;
                 shard.waiting.holders.count_caller(false);
@@ -176,8 +178,8 @@ impl Carrier {
         Ok(Course::GoesOn)
     }
 
-    /// Something has happened to one that was connected to a listener: perhaps there is room
-    /// for the next one.
+    /// Notes that something has happened to a caller that was connected to a listener. Perhaps
+    /// there is room for the next one.
     pub(super) fn note_room(&mut self, caller: Token) {
         for (token, listener) in &mut self.listeners {
             if listener.last == Some(caller) && !is_connecting(&self.relays, Some(caller)) {

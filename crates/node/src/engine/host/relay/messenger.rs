@@ -1,10 +1,10 @@
 //! Signals that tell of urgent data (SIGURG). The kernel sends one to the owner of a connection,
-//! and knows neither a node's connections nor what they get. So the program whose connection has
-//! an owner makes a pair of Unix sockets, of which the first has the same owner, and leaves both
-//! to the engine: whenever the peer announces urgent data, the engine sends a byte of them from
-//! the second to the first, and the kernel does what it always does. It knows who may signal
-//! whom, and in whose name; the connection's own descriptor is as it was; and the program need not
-//! be in any call.
+//! and knows neither a node's connections nor what they get. So the program makes a pair of Unix
+//! sockets, of which the first has the connection's owner, and leaves both to the engine. Whenever
+//! the peer announces urgent data, the engine sends an urgent byte from the second to the first.
+//! The kernel then signals the owner as always. The kernel knows which process may signal which
+//! other one. The connection's own descriptor is as it was, and the program need not be in any
+//! call.
 
 use std::os::fd::OwnedFd;
 
@@ -17,10 +17,10 @@ use crate::clock;
 use crate::shard::Interest;
 use crate::wait::Gone;
 
-/// How often the engine looks whose connections are closed: nobody says so.
+/// How often the engine looks which connections are closed: no program reports that.
 const SWEEP_NS: u64 = 1_000_000_000;
 
-/// What makes the kernel signal the owner of a connection.
+/// A pair of sockets that makes the kernel signal the owner of a connection.
 #[derive(Debug)]
 pub(in crate::engine::host) struct Messenger {
     owned: OwnedFd,
@@ -28,13 +28,13 @@ pub(in crate::engine::host) struct Messenger {
 }
 
 impl Messenger {
-    /// Of two connected Unix sockets, of which the first has the owner.
+    /// Makes a messenger of two connected Unix sockets, of which the first has the owner.
     pub(in crate::engine::host) fn new([owned, other]: [OwnedFd; 2]) -> Messenger {
         Messenger { owned, other }
     }
 
     pub(in crate::engine::host) fn signal(&self) {
-        // A kernel that has no urgent data there signals nobody; and nothing stays behind.
+        // A kernel that has no urgent data there signals no process; and nothing stays behind.
         let _ = rustix::net::send(
             &self.other,
             b"!",
@@ -87,14 +87,14 @@ impl Carrier {
             return Ok(Course::IsOver);
         };
         if announced {
-            // Whoever is about to read past the mark is interrupted before that.
+            // A program that is about to read past the mark is interrupted before that.
             messenger.signal();
             respond(&self.shard, &mut shard);
         }
         Ok(Course::Waits)
     }
 
-    /// Signals nobody any more.
+    /// Signals no owner any more.
     pub(super) fn disown(&mut self, token: Token) -> Result<(), Gone> {
         let Some(Owned { id, .. }) = self.owned.remove(&token) else {
             return Ok(());
@@ -103,7 +103,7 @@ impl Carrier {
         self.close_idle_poll()
     }
 
-    /// When to look next whose connections are closed.
+    /// When to look next which connections are closed.
     pub(super) fn next_sweep(&self) -> Option<Instant> {
         self.next_sweep
     }

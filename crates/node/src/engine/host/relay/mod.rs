@@ -1,11 +1,10 @@
-//! Connections whose bytes the engine carries between the stack and their descriptors, for
-//! programs that cannot use the stack themselves: without the library, or behind a filter
-//! of system calls. To them the descriptor is a connected Unix socket, of which the engine
-//! has the other end.
+//! Connections whose bytes the engine carries between the stack and their descriptors. They are for
+//! programs that cannot use the stack themselves: without the library, or behind a filter of system
+//! calls. To them the descriptor is a connected Unix socket, of which the engine has the other end.
 //!
-//! What is on the way is in the stack's queues and in the kernel's, and never here in
-//! between: bytes are taken from the one when the other one has them. So nothing is lost with
-//! a program's death, and a slow program holds up its peer as it would without a relay.
+//! Bytes on the way are in the stack's queues and in the kernel's, and never here in between. They
+//! are taken from the one when the other one has them. So nothing is lost with a program's death. A
+//! slow program holds up its peer as it would without a relay.
 
 mod carrier;
 mod connection;
@@ -39,23 +38,23 @@ pub(super) struct Relays {
     shards: Arc<Shards>,
     direct: Option<Arc<Banks>>,
     alarm: Sender<()>,
-    /// By shard, of those that ever had one.
+    /// The carriers by shard, of shards that ever had one.
     carriers: Mutex<Carriers>,
 }
 
 type Carriers = BTreeMap<u8, (Arc<Orders>, JoinHandle<()>)>;
 
-/// What is to be carried.
+/// An order to carry.
 enum Order {
     /// The bytes of a holder's connection.
     Connection(Lent),
-    /// Those of who connects to a holder's listener.
+    /// The bytes of peers that connect to a holder's listener.
     Listener(u32, Arc<Forward>),
-    /// To the owner of a holder's connection, that urgent data were announced.
+    /// Signals to the owner of a holder's connection, that urgent data were announced.
     Owner(u32, Messenger),
 }
 
-/// What the control thread says to one that carries.
+/// The orders of the control thread to one that carries.
 struct Orders {
     new: Mutex<Vec<Order>>,
     bell: Doorbell,
@@ -110,7 +109,7 @@ impl Relays {
         )
     }
 
-    /// Carries for who connects to a holder's listener, in whatever shard.
+    /// Carries for peers that connect to a holder's listener, in whatever shard.
     pub(super) fn forward(&self, holder: u32, forward: Forward) -> std::io::Result<()> {
         let forward = Arc::new(forward);
         let mut shards = 0..self.shards.count();
@@ -152,12 +151,12 @@ impl Relays {
         Ok((orders, thread.map_err(std::io::Error::other)?))
     }
 
-    /// Whether a thread has ended that nobody has told to.
+    /// Whether a thread has ended that was not told to.
     pub(super) fn are_over(&self) -> bool {
         self.carriers().values().any(|(_, thread)| thread.is_finished())
     }
 
-    /// Carries what is there, and ends.
+    /// Carries the bytes that wait, and ends.
     pub(super) fn end(&self) {
         let carriers = std::mem::take(&mut *self.carriers());
         for (orders, thread) in carriers.into_values() {

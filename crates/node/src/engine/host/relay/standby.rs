@@ -1,6 +1,6 @@
-//! When the engine takes a connection from a listener whose program may accept it on the node:
-//! once it has waited, and nobody has ever waited for it there. A program that waits for the
-//! kernel's connections past the library is told of no others.
+//! When the engine takes a connection from a listener whose program may accept it on the node. The
+//! connection has to have waited, and no thread may ever have waited for it there. A program that
+//! waits for the kernel's connections past the library is told of no others.
 
 use toehold_stack::{ConnectionId, Instant, ListenerId};
 
@@ -10,30 +10,30 @@ use crate::shard::Shard;
 /// that, and so on.
 const FIRST_LOOK_NS: u64 = 100_000_000;
 
-/// Then it may be a program that nobody connects to.
+/// Looks at most. After them the listener counts as one that no peer connects to.
 const LOOKS: u32 = 10;
 
-/// How long the first connection waits that nobody waits for.
+/// How long the first connection waits that no thread waits for.
 const PATIENCE_NS: u64 = 10_000_000;
 
-/// What is to be done at a listener.
+/// The next step at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Nothing before that, unless another connection comes.
+    /// No step before that time, unless another connection comes.
     Until(Option<Instant>),
     /// To take a connection.
     Take,
-    /// Nothing any more: its program is told on the node, or it is closed.
+    /// No step any more: its program is told on the node, or it is closed.
     Never,
 }
 
-/// A listener whose connections the engine takes if nobody else does.
+/// A listener whose connections the engine takes if no program does.
 pub(super) struct Standby {
     holder: u32,
-    /// When it was looked at last, how often, and when that will be so again.
+    /// The number of looks so far.
     looks: u32,
     next_look: Instant,
-    /// Who waits, and since when.
+    /// The connection that waits first, and since when.
     first: Option<(ConnectionId, Instant)>,
     patience_ns: u64,
 }
@@ -49,8 +49,8 @@ impl Standby {
         }
     }
 
-    /// Whether the program has had the time to say how it waits: from now on somebody else is
-    /// to be told of connections.
+    /// Whether the program has had the time to say how it waits. From now on another process is to
+    /// be told of connections.
     pub(super) fn is_called(&self) -> bool {
         self.looks > 0
     }
@@ -75,7 +75,7 @@ impl Standby {
             self.first = None;
             return Turn::Until((self.looks <= LOOKS).then_some(self.next_look));
         };
-        // Who takes connections without being told is not helped by being told.
+        // A program that takes connections without being told is not helped by being told.
         let since = match self.first {
             Some((first, since)) if first == waits => since,
             _ => now,

@@ -1,4 +1,5 @@
-//! What a process does with a shard's waiting structures, and what there is to be found then.
+//! A model of a shard's waiting structures: the operations of processes, and the state that must be
+//! found after them.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ pub(super) struct Model<R> {
     listed: Vec<(Watched, Listed)>,
     /// Wakers that were used.
     used: BTreeSet<u32>,
-    /// What is relayed, of those that stand for something.
+    /// Numbers of the holders that stand for something, and whether each is relayed.
     holders: Vec<(u32, bool)>,
     tokens: u64,
 }
@@ -311,7 +312,7 @@ impl<R: FnMut() -> u64> Model<R> {
         own
     }
 
-    /// Those who are parked, in the order of their calls.
+    /// The waiters that are parked, in the order of their calls.
     fn parked(&self) -> Vec<u32> {
         let parked = self.waiters.iter().filter(|waiter| waiter.is_parked);
         let mut parked: Vec<(u64, u32)> = parked.map(|waiter| (waiter.ticket, waiter.slot)).collect();
@@ -319,7 +320,8 @@ impl<R: FnMut() -> u64> Model<R> {
         parked.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// The same, and all registrations are in their polls' queues, and the wakers that were used.
+    /// Checks the shard, and that all registrations, and the wakers that were used, are in their
+    /// polls' queues.
     pub(super) fn check_mended(&mut self) {
         self.check();
         for poll in &self.polls {

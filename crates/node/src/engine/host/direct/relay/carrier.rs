@@ -1,4 +1,4 @@
-//! The thread that carries.
+//! The thread that carries the bytes of direct connections.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
@@ -26,10 +26,11 @@ const AT_ONCE: usize = 64 << 10;
 /// Descriptors of which one look learns.
 const EVENTS: usize = 64;
 
-/// Rounds in which what is there is still carried when the node ends.
+/// Rounds in which bytes that have arrived are still carried when the node ends.
 const LAST_ROUNDS: usize = 1024;
 
-/// What stands for the doorbell and for the ear among the descriptors. Holders have their numbers.
+/// The tokens of the doorbell and of the ear among the descriptors. The tokens of holders are their
+/// numbers.
 const BELL: u64 = u64::MAX;
 const EAR: u64 = u64::MAX - 1;
 
@@ -44,11 +45,11 @@ pub(super) struct Carrier<'a> {
     pub(super) thread: ThreadNumber,
     pub(super) waiter: WaiterNumber,
     pub(super) ear: Ear,
-    /// The sockets, the ear and the doorbell.
+    /// The epoll of the sockets, the ear and the doorbell.
     descriptors: OwnedFd,
-    /// By token: that of a holder is its number.
+    /// The relays by token; that of a holder is its number.
     relays: BTreeMap<u64, Relay>,
-    /// The token of each end: by slot and number.
+    /// The token of each end, by slot and number.
     tokens: HashMap<(u16, u16), u64>,
     /// Tokens of ends to which something may have happened.
     due: BTreeSet<u64>,
@@ -60,7 +61,8 @@ pub(super) struct Carrier<'a> {
 }
 
 impl<'a> Carrier<'a> {
-    /// `None`: the system has no descriptors left, or the node no numbers.
+    /// A carrier of these banks. Returns `None` if the system has no descriptors left, or the node
+    /// no numbers.
     pub(super) fn new(banks: &'a Banks) -> Option<Carrier<'a>> {
         let waiters = &banks.own.waiters;
         let thread = waiters.journal().claim(ENGINE)?;
@@ -207,7 +209,7 @@ impl<'a> Carrier<'a> {
         drop(sleep);
     }
 
-    /// Learns what has happened, without waiting.
+    /// Takes the events that have occurred, without waiting.
     fn look(&mut self) {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let found = epoll::wait(&self.descriptors, &mut events, Some(&Timespec::default()));
@@ -236,7 +238,7 @@ impl<'a> Carrier<'a> {
         due.extend(unheard.map(|(token, _)| token));
     }
 
-    /// Carries some of what is there, both ways.
+    /// Carries some of the bytes that wait, both ways.
     fn carry(&mut self, token: u64) -> Course {
         let Some(relay) = self.relays.get_mut(&token) else {
             return Course::Waits;

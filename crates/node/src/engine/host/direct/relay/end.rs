@@ -13,10 +13,10 @@ use super::super::super::ends::is_alone;
 use super::super::super::relay::RelayEnd;
 use crate::direct::Bank;
 
-/// How it goes on with an end.
+/// The course of the carrying of an end's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Course {
-    /// Something has to happen first.
+    /// The carrying waits for something.
     Waits,
     GoesOn,
     IsOver,
@@ -27,20 +27,20 @@ pub(super) struct Relay {
     pub(super) bank: Arc<Bank>,
     pub(super) connection: ConnectionId,
     pub(super) socket: RelayEnd,
-    /// The ear hears of it.
+    /// Whether the ear has the bell of the end's bank.
     pub(super) is_heard: bool,
-    /// The peer will send no more, and the program knows.
+    /// Whether the peer will send no more, and the program knows.
     pub(super) is_delivered: bool,
-    /// The program will send no more, and the peer knows.
+    /// Whether the program will send no more, and the peer knows.
     pub(super) is_sent: bool,
-    /// What the program has sent waits for room in the ring.
+    /// Whether bytes that the program has sent wait for room in the ring.
     pub(super) wants_room: bool,
-    /// What the peer has sent waits for room in the socket.
+    /// Whether bytes that the peer has sent wait for room in the socket.
     pub(super) is_socket_full: bool,
 }
 
 impl Relay {
-    /// From the program to its peer.
+    /// Carries bytes from the program to its peer.
     pub(super) fn carry_out(&mut self, end: &End<'_>, thread: ThreadNumber, buffer: &mut [u8]) -> Course {
         let socket = self.socket.socket();
         if self.is_sent {
@@ -84,7 +84,7 @@ impl Relay {
         }
     }
 
-    /// From its peer to the program.
+    /// Carries bytes from the peer to the program.
     pub(super) fn carry_in(&mut self, end: &End<'_>, thread: ThreadNumber, buffer: &mut [u8]) -> Course {
         if self.is_delivered {
             return Course::Waits;
@@ -134,7 +134,7 @@ impl Relay {
         Course::GoesOn
     }
 
-    /// Has the waiter told of what it waits for. It may be there already.
+    /// Has the waiter woken by the events it waits for. They may have occurred already.
     pub(super) fn arm(&self, end: &End<'_>, thread: ThreadNumber, waiter: WaiterNumber) -> Course {
         let reads = !self.is_delivered && !self.is_socket_full;
         let wish = Wish {

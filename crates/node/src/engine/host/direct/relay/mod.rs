@@ -36,13 +36,13 @@ use super::{Banks, ENGINE};
 use crate::clock;
 use crate::direct::{Bank, DirectEnd, Entry, OWN, may_come};
 
-/// How long the node's end waits for what is still carried.
+/// How long the node's end waits for bytes that are still carried.
 const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// Connections of a queue that one call refuses at most.
 const REFUSALS: usize = 64;
 
-/// What other threads say to the one that carries.
+/// The orders of other threads to the one that carries.
 #[derive(Debug)]
 pub(super) struct RelayOrders {
     new: Mutex<Vec<Order>>,
@@ -53,14 +53,14 @@ pub(super) struct RelayOrders {
     ended: Condvar,
 }
 
-/// What is to be carried.
+/// An order to carry.
 #[derive(Debug)]
 enum Order {
     /// The bytes of a holder's connection.
     Holder(DirectEnd, Lent),
-    /// Those of a connection to a forwarded listener.
+    /// The bytes of a connection to a forwarded listener.
     Caller(Offered, Caller),
-    /// To the owner of an end, that urgent data were announced.
+    /// Signals to the owner of an end, that urgent data were announced.
     Owner(DirectEnd, Messenger),
 }
 
@@ -158,7 +158,7 @@ impl Banks {
         thread.map(drop).map_err(std::io::Error::other)
     }
 
-    /// Takes the next connection that waits at a listener. `None`: none waits.
+    /// Takes the next connection that waits at a listener. Returns `None` if none waits.
     pub(in crate::engine::host) fn take_offered(&self, listener: ListenerId) -> Option<Offered> {
         let accepting = self.all().into_iter().filter(|bank| bank.side == Side::Accepting);
         for bank in accepting {
@@ -221,7 +221,7 @@ impl Banks {
         self.relays.ended.notify_all();
     }
 
-    /// Carries what is there, and ends. Does not wait for a process that is stopped.
+    /// Carries the bytes that wait, and ends. Does not wait for a process that is stopped.
     pub(in crate::engine::host) fn stop_relay(&self) {
         let orders = &self.relays;
         orders.stops.store(true, Release);

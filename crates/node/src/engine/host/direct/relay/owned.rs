@@ -51,7 +51,7 @@ impl Carrier<'_> {
             edge: false,
             room: false,
         };
-        // What the ear does not hear is looked at now and then.
+        // The carrier looks from time to time at banks whose bell the ear lacks.
         let _ = self.ear.listen(&bank);
         let _ = end.arm(self.thread, self.waiter, wish);
         self.announce();
