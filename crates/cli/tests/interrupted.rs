@@ -154,7 +154,7 @@ fn killed_run_leaves_nothing_of_programs() {
 fn workers_are_ended_with(signal: Signal) {
     let _ = &*library::LIBRARY;
     let mut run = Run::of(
-        ["toehold", "kernel-loopback"],
+        ["direct", "kernel-loopback"],
         "kind = \"workers\"\nprogram = \"proxy\"\nworkers = 2\nclients = 2\nloops = 1",
     );
     // The proxy with its workers, and the server behind it with its workers.

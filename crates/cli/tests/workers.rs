@@ -39,7 +39,7 @@ fn is_measured(name: &str, with_unix: usize) {
     let (before, after) = plan.split_once("[quick.measure]").unwrap();
     let after = after.split_once("[[wanted]]").map_or("", |(_, wanted)| wanted);
     // The short form has all candidates here.
-    let before = before.replace("candidates = [\"toehold\", \"kernel-loopback\"]\n", "");
+    let before = before.replace("candidates = [\"direct\", \"adaptive\", \"kernel-loopback\"]\n", "");
     let measure = "rounds = 1\nwarm-up-ms = 1\nspan-ms = 100\npatience-ms = 60000";
     let wanted = if after.is_empty() { "" } else { "[[wanted]]" };
     let path = place.path().join("plan.toml");
@@ -54,7 +54,7 @@ fn is_measured(name: &str, with_unix: usize) {
     assert_eq!(report["failures"], Value::Array(Vec::new()));
     assert!(output.status.success());
     let cells = report["plan"]["cells"].as_array().unwrap().len();
-    for candidate in ["toehold", "kernel-loopback", "kernel-veth"] {
+    for candidate in ["direct", "adaptive", "kernel-loopback", "kernel-veth"] {
         assert_eq!(report["candidates"][candidate]["measured"], cells, "{candidate}");
     }
     let unix = &report["candidates"]["unix"]["measured"];

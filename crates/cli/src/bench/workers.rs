@@ -23,7 +23,7 @@ use super::measuring::{cores, seed};
 #[command(after_help = "Examples:
   toehold bench workers --quick
   toehold bench workers --programs postgresql,nginx-short --workers 4 --clients 1,8,50 --loops 0,2
-  taskset -c 0,1 toehold bench workers --candidates toehold,kernel-loopback --rounds 9
+  taskset -c 0,1 toehold bench workers --candidates direct,kernel-loopback --rounds 9
   toehold bench workers --quick --json | jq '.worst[0]'
 
 Exit status: 0, or 1 if a candidate failed, or 130 if interrupted.")]
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "N,…", value_parser = clap::value_parser!(u8).range(0..=64))]
     loops: Vec<u8>,
 
-    /// Candidates, in the order of the columns [default: all; quick: toehold,kernel-loopback]
+    /// Candidates, in the order of the columns [default: all; quick: direct,kernel-loopback]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = names())]
     candidates: Vec<String>,
 
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 }
 
 /// Candidates of `--quick`.
-const QUICK: [&str; 2] = ["toehold", "kernel-loopback"];
+const QUICK: [&str; 2] = ["direct", "kernel-loopback"];
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     let plan = workers::plan(options(&arguments)?, &factors(&arguments));

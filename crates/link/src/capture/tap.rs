@@ -142,6 +142,12 @@ impl SharedTap {
         self.status.lose();
     }
 
+    /// Leaves the tap as a thread does that stops while it records.
+    #[cfg(test)]
+    pub(super) fn stop_within(&self, thread: u32) {
+        self.holder.word(0).store(thread, Release);
+    }
+
     /// A thread has died that may have been recording. Its number has to be used by no other yet.
     pub fn forget(&self, thread: u32) {
         let _ = self.holder.word(0).compare_exchange(thread, 0, AcqRel, Relaxed);

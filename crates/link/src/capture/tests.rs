@@ -391,6 +391,33 @@ fn sent<'a>(headers: &'a [u8], payload: &'a Gather<'a>, offload: Offload) -> Tra
     }
 }
 
+/// Threads of two processes record to one tape, and one of the threads stops in the middle.
+#[test]
+fn shared_tap_loses_frames_while_stopped_thread_records() {
+    let region = Region::private(SharedTap::bytes_needed()).unwrap();
+    let tap = SharedTap::create(&mut Carver::new(region).unwrap()).unwrap();
+    let frame = tcp_ipv4(&[7; 50]);
+    let record = |thread| tap.record(thread, 30, true, (&frame[..54], &frame[54..]));
+    assert!(!tap.is_open());
+    let mut player = tap.player();
+    player.start(1000);
+    assert!(tap.is_open());
+    let out = Shared::default();
+    let mut file = CaptureFile::new(Box::new(out.clone()), 1000, "web", MAC);
+    record(1);
+    tap.stop_within(2);
+    record(1);
+    tap.forget(3);
+    record(1);
+    tap.forget(2);
+    record(1);
+    player.stop();
+    player.play(&mut file, 0);
+    player.settle(&mut file);
+    let CaptureStatistics { frames, lost, .. } = file.statistics();
+    assert_eq!((frames, lost), (4, 2));
+}
+
 #[test]
 fn tap_writes_frames_as_capture_does() {
     let (mut tap, mut player, mut file, out) = tap(1000);

@@ -88,6 +88,7 @@ impl Poll {
             if shards.is_over() {
                 return Err(Errno::NETDOWN.into());
             }
+            let changes = direct_set.changes();
             set.refresh_listeners(direct_set, direct)?;
             direct_set.collect(direct, events)?;
             let has_leased = set.has_leased();
@@ -107,8 +108,8 @@ impl Poll {
                 });
             }
             let waited = match has_leased {
-                true => self.wait_for_both(direct_set, direct, events, (left, beside))?,
-                false => self.wait_leaseless(direct_set, (shards, direct), (left, beside))?,
+                true => self.wait_for_both((direct_set, changes), direct, events, (left, beside))?,
+                false => self.wait_leaseless((direct_set, changes), (shards, direct), (left, beside))?,
             };
             if let Some(waited) = waited {
                 return Ok(waited);
@@ -119,7 +120,7 @@ impl Poll {
     /// Waits without the lease. Returns `None` if there may be something.
     fn wait_leaseless(
         &self,
-        set: &DirectSet,
+        (set, changes): (&DirectSet, u64),
         (shards, direct): (&Shards, &Direct),
         (left, beside): (Option<Duration>, &[Beside<'_>]),
     ) -> io::Result<Option<Waited>> {
@@ -132,7 +133,7 @@ impl Poll {
             ear: if beside.is_empty() { None } else { set.ear(direct) },
         };
         let deadline = left.map(|left| toehold_stack::Instant(toehold_shm::monotonic_ns()) + left);
-        let mut target = set.target(direct, &banks);
+        let mut target = set.target(direct, &banks, changes);
         let waited = shards.wait_directly(direct, &mut target, bed, &self.spin, deadline);
         match waited {
             Ok(DirectWait::Ready) => Ok(None),
@@ -146,7 +147,7 @@ impl Poll {
     /// Waits with the leases of the shards. Returns `None` if there may be something without them.
     fn wait_for_both(
         &self,
-        set: &DirectSet,
+        (set, changes): (&DirectSet, u64),
         direct: &Direct,
         events: &mut Events,
         (left, beside): (Option<Duration>, &[Beside<'_>]),
@@ -157,7 +158,7 @@ impl Poll {
         let hears_all = ear.is_some_and(|ear| ear.listen_to_all(&banks));
         let signals = banks.iter().map(|bank| &bank.signals);
         let _sleep = direct.waiters().begin_sleep(set.waiter(), thread, signals);
-        let mut target = set.target(direct, &banks);
+        let mut target = set.target(direct, &banks, changes);
         if target.arm(thread, set.waiter()).map_err(|_| Errno::NOBUFS)? {
             return Ok(None);
         }

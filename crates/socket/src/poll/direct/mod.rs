@@ -15,7 +15,10 @@ mod source;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
@@ -39,6 +42,8 @@ pub(super) struct DirectSet {
     ear: OnceLock<Ear>,
     /// The epoch of the directory when the listeners were last looked up.
     epoch: AtomicU64,
+    /// Counts the reasons that threads were given to look again.
+    changes: AtomicU64,
 }
 
 /// The registered sources, and those that are to be looked at.
@@ -115,6 +120,7 @@ impl DirectSet {
             state: Mutex::default(),
             ear: OnceLock::new(),
             epoch: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
         }))
     }
 
@@ -152,9 +158,17 @@ impl DirectSet {
         self.waiters.remove_outer(self.waiter, outer.waiter);
     }
 
-    /// Makes a thread that waits look again.
+    /// Makes a thread that waits look again, or one that is about to.
     pub(super) fn rouse(&self) {
+        self.changes.fetch_add(1, SeqCst);
+        // It fences first: a thread that does not see the change has announced its sleep before.
         self.waiters.ring(self.waiter);
+    }
+
+    /// Changes whenever threads are [roused](DirectSet::rouse). To be asked for before the look whose
+    /// result lets a thread wait.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
     }
 
     /// Takes the sources that are ready, as much as there is room for.
@@ -255,12 +269,18 @@ impl DirectSet {
         self.lock().all_banks()
     }
 
-    /// The target of a thread that waits with the poll.
-    pub(super) fn target<'a>(&'a self, direct: &'a Direct, banks: &'a [Arc<Bank>]) -> ForBits<'a> {
+    /// The target of a thread that waits with the poll, which has looked since `changes`.
+    pub(super) fn target<'a>(
+        &'a self,
+        direct: &'a Direct,
+        banks: &'a [Arc<Bank>],
+        changes: u64,
+    ) -> ForBits<'a> {
         ForBits {
             set: self,
             direct,
             banks,
+            changes,
         }
     }
 
@@ -331,12 +351,14 @@ pub(super) struct ForBits<'a> {
     set: &'a DirectSet,
     direct: &'a Direct,
     banks: &'a [Arc<Bank>],
+    /// Of the set, before the thread looked.
+    changes: u64,
 }
 
 impl WaitTarget for ForBits<'_> {
     fn is_ready(&self) -> bool {
         let has_bits = |bank: &Arc<Bank>| !bank.signals.is_empty(self.set.waiter);
-        self.banks.iter().any(has_bits)
+        self.set.changes() != self.changes || self.banks.iter().any(has_bits)
     }
 
     fn arm(&mut self, _: ThreadNumber, _: WaiterNumber) -> Result<bool, ArmError> {
