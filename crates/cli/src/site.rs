@@ -390,6 +390,13 @@ impl Ls {
             json::print(SCHEMA, &AllSites { sites: &sites })?;
             return Ok(ExitCode::SUCCESS);
         }
+        if sites.is_empty() {
+            writeln!(
+                std::io::stdout(),
+                "no site is up: `toehold site up PLAN` brings one up"
+            )?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut listed = table::new(&["site", "state", "stack", "tiers", "plan"], 5);
         for site in &sites {
             let tiers: Vec<_> = site

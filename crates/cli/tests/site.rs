@@ -39,6 +39,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toehold"));
         command.arg("site").args(words).env("TOEHOLD_SITES", self.sites());
         command.env("TOEHOLD_RUNTIME_DIR", self.0.path().join("run"));
+        command.current_dir(self.0.path());
         command.stdin(Stdio::null()).output().unwrap()
     }
 
@@ -56,12 +57,12 @@ impl Place {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Writes a plan, and returns its path.
+    /// Writes a plan, and returns its path from the place.
     fn plan(&self, name: &str, stack: &str, rest: &str) -> String {
-        let path = self.0.path().join(format!("{name}.toml"));
+        let file = format!("{name}.toml");
         let text = format!("name = \"{name}\"\nstack = \"{stack}\"\nclients = 8\n{rest}");
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
+        fs::write(self.0.path().join(&file), text).unwrap();
+        file
     }
 
     /// Processes, control groups, mounts and files of all sites of this place.

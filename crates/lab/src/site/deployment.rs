@@ -14,7 +14,7 @@ use super::servers::ServerProgram;
 use crate::experiment::{PlanFileError, Reader, plain};
 
 /// Most tiers of a site.
-const MOST_TIERS: usize = 8;
+pub(super) const MOST_TIERS: usize = 8;
 
 /// Longest name of a site or a tier.
 const LONGEST_NAME: usize = 24;
@@ -140,7 +140,9 @@ impl Deployment {
             Some(clients) => *clients.get_ref(),
             None => 16,
         };
-        let above = origin.parent().unwrap_or(Path::new(""));
+        // Programs in rooms have another working directory.
+        let whole = std::path::absolute(origin).unwrap_or_else(|_| origin.to_owned());
+        let above = whole.parent().unwrap_or(Path::new("/"));
         let content = content_of(&file.content, above, &reader)?;
         let tiers = tiers_of(&file, &reader)?;
         Ok(Self {

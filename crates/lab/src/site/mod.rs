@@ -117,8 +117,11 @@ pub fn down(name: &str, sites: &Sites, toehold: &Path) -> Result<(), SiteError> 
         // The runner holds its lock, so the number is still its own.
         let _ = kill(Pid::from_raw(runner), Signal::SIGTERM);
     }
+    // A process that has ended, and is not waited for, has no command line.
+    let line = format!("/proc/{}/cmdline", record.runner);
+    let runs = || std::fs::read(&line).is_ok_and(|line| !line.is_empty());
     let deadline = Instant::now() + END_PATIENCE;
-    while sites.directory_of(name).exists() {
+    while sites.directory_of(name).exists() || runs() {
         if Instant::now() > deadline {
             let seconds = END_PATIENCE.as_secs();
             return Err(SiteError::Server(format!(

@@ -10,7 +10,7 @@ use crate::programs::web::Served;
 pub(super) const MOST_FILES: usize = 20_000;
 
 /// Deepest directory below it that is looked into.
-const DEEPEST: usize = 32;
+pub(super) const DEEPEST: usize = 32;
 
 /// Regular files below a directory, in order of their paths, named as a request names them. Hidden
 /// files and links are left out.

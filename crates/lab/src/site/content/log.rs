@@ -5,8 +5,8 @@
 
 use std::io::{self, BufRead, Read};
 
-/// Longest line; the rest of a longer one is not read as a request.
-const LONGEST_LINE: u64 = 64 << 10;
+/// Longest line, in bytes; the rest of a longer one is read as a line of its own.
+pub(super) const LONGEST_LINE: u64 = 64 << 10;
 
 /// Most lines of a log that are read.
 pub(super) const MOST_LINES: usize = 4 << 20;

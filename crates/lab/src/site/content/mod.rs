@@ -251,6 +251,7 @@ pub(super) fn is_file_of(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::deployment::{MOST_CLIENTS, MOST_TIERS};
 
     fn class(alpha: f64) -> ContentSource {
         ContentSource::Class {
@@ -284,6 +285,31 @@ mod tests {
         assert_ne!(one[..8], other[..8]);
         assert!(is_file_of(&root.join("file1"), &one).unwrap());
         assert!(!is_file_of(&root.join("file1"), &one[1..]).unwrap());
+    }
+
+    #[test]
+    fn document_has_the_bounds_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bounds.md");
+        let document = fs::read_to_string(path).unwrap();
+        for (constant, bound) in [
+            ("MOST_TIERS", MOST_TIERS as u64),
+            ("MOST_CLIENTS", MOST_CLIENTS.into()),
+            ("MOST_CONTENT_SCALE", MOST_CONTENT_SCALE.into()),
+            ("MOST_FILES", directory::MOST_FILES as u64),
+            ("DEEPEST", directory::DEEPEST as u64),
+            ("LONGEST_LINE", log::LONGEST_LINE),
+            ("MOST_LINES", log::MOST_LINES as u64),
+            ("MOST_REQUESTS", MOST_REQUESTS as u64),
+        ] {
+            let name = format!("| `{constant}` |");
+            let row = document.lines().find(|line| line.contains(&name));
+            let row = row.unwrap_or_else(|| panic!("{constant} is not in the table"));
+            let mut numbers = row.split(|letter: char| !letter.is_ascii_digit());
+            assert!(
+                numbers.any(|number| number == bound.to_string()),
+                "{constant} is {bound}: {row}"
+            );
+        }
     }
 
     #[test]
