@@ -15,7 +15,12 @@ pub(crate) struct Arguments {
 
 /// The documents with commands. The README is the last. Its web server goes on in the background, on
 /// a node that would take the address of the other documents' first node.
-const DOCUMENTS: [&str; 3] = ["docs/book/use/nodes.md", "docs/experiments.md", "README.md"];
+const DOCUMENTS: [&str; 4] = [
+    "docs/book/use/nodes.md",
+    "docs/experiments.md",
+    "docs/book/measure/site.md",
+    "README.md",
+];
 
 /// Runs every command of the documents, in order.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {

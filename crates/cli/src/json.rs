@@ -35,6 +35,12 @@ pub(crate) fn print<T: Serialize>(schema: &'static str, body: &T) -> Result<()> 
     Ok(())
 }
 
+/// A value that documents have as a word, as that word.
+pub(crate) fn word(value: &impl Serialize) -> Result<String> {
+    let value = serde_json::to_value(value)?;
+    Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ mod nodes;
 mod plans;
 mod report;
 mod side;
+mod site;
 mod version;
 
 use std::ffi::OsString;
@@ -38,6 +39,7 @@ enum Command {
     Report(report::Arguments),
     Model(model::Arguments),
     Disk(disk::Arguments),
+    Site(site::Arguments),
     #[command(flatten)]
     Run(Run),
     Up(nodes::up::Arguments),
@@ -57,6 +59,12 @@ enum Command {
     /// Clears after an emulated disk; started by `disk` only.
     #[command(name = disk::KEEPER_NAME, hide = true)]
     DiskKeeper(disk::Clearing),
+    /// The process that holds a site; started by `site up` only.
+    #[command(name = toehold_lab::site::RUNNER_NAME, hide = true)]
+    SiteRunner(site::SiteRunner),
+    /// A request that shows whether a site works; started by the process that holds it only.
+    #[command(name = toehold_lab::site::FETCH_NAME, hide = true)]
+    SiteFetch(site::SiteFetch),
     /// One process of a measurement; started by measurements only.
     #[command(name = side::NAME, hide = true)]
     Side,
@@ -136,6 +144,9 @@ fn main() -> ExitCode {
         Command::Model(arguments) => model::run(&arguments),
         Command::Disk(arguments) => disk::run(&arguments),
         Command::DiskKeeper(arguments) => disk::keep(&arguments),
+        Command::Site(arguments) => site::run(&arguments),
+        Command::SiteRunner(arguments) => arguments.run(),
+        Command::SiteFetch(arguments) => return arguments.run(),
         Command::Run(Run::Run(arguments)) => nodes::run::run(arguments),
         Command::Up(arguments) => nodes::up::run(arguments),
         Command::Uplink(arguments) => nodes::uplink::run(arguments),

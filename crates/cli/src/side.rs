@@ -58,8 +58,8 @@ pub(crate) struct WebClients {
     order: PathBuf,
     /// Address of the server
     address: std::net::SocketAddr,
-    /// The server's process group
-    server: u32,
+    /// The server's process group, if its use of processors counts
+    server: Option<u32>,
 }
 
 impl WebClients {

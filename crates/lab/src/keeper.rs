@@ -3,19 +3,26 @@
 //! A run may end without a chance to clean up: by a second Ctrl-C, or by a kill. The kernel then
 //! ends its sides. Unmodified programs and their children, nodes and files would stay. Therefore a
 //! shell, in a group of its own, waits for the end of a pipe. When all processes have closed the
-//! other end, it kills programs, ends nodes and removes files. The same shell also makes the
-//! orderly cleanup.
+//! other end, it kills programs, ends nodes, and removes control groups and files. The same shell
+//! also makes the orderly cleanup.
 
 use std::io::{self, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::cgroup::ControlGroup;
+
 /// The shell's script. Its arguments are the directory and, if the fabric there may have nodes, the
 /// `toehold` command. A process that dies at that moment may still create files.
 const KEEP: &str = r#"
 groups=
+control=
 while read -r change group; do
+    if [ "$change" = control ]; then
+        control="$control $group"
+        continue
+    fi
     left=
     for other in $groups; do
         [ "$other" = "$group" ] || left="$left $other"
@@ -27,6 +34,17 @@ for group in $groups; do
     kill -s KILL -- "-$group"
 done
 [ ! -e "$1/fabric" ] || [ -z "$2" ] || "$2" down --all --fabric "$1/fabric"
+for place in $control; do
+    [ -d "$place" ] || continue
+    for attempt in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        find "$place" -name cgroup.procs -exec cat {} + | while read -r process; do
+            kill -s KILL "$process"
+        done
+        find "$place" -depth -type d -exec rmdir {} ';'
+        [ -d "$place" ] || break
+        sleep 0.1
+    done
+done
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
     rm -rf -- "$1" && break
     sleep 0.1
@@ -88,6 +106,20 @@ impl Keeper {
         }
         watched.process_group(0).stdin(self.hold()?);
         Ok(watched)
+    }
+
+    /// Has the processes of a control group killed, and the group removed, with all groups in it. Its
+    /// directories, which contain no blanks, may not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// If the keeper is gone.
+    pub(crate) fn remove_control_group(&self, group: &ControlGroup) -> io::Result<()> {
+        let mut line = self.line.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        for directory in group.directories() {
+            writeln!(line, "control {}", directory.display())?;
+        }
+        Ok(())
     }
 
     /// Stops watching an empty group, whose number may soon be reused.

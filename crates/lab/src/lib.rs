@@ -23,12 +23,14 @@
 //! [`testbed::Source`]. Their results, whether computed, simulated or measured, are saved and
 //! reported alike.
 //!
-//! If a plan's sides are unmodified programs, [`programs`] runs them instead.
+//! If a plan's sides are unmodified programs, [`programs`] runs them instead. A [`site`] is several
+//! servers, one behind the other, each on a node of its own.
 //!
 //! This crate writes only to the given directory of results. An exception are the files of
 //! unmodified programs, which are in a temporary directory until they end.
 
 mod attend;
+mod cgroup;
 pub mod changes;
 mod control;
 pub mod experiment;
@@ -47,6 +49,7 @@ mod runner;
 pub mod samples;
 mod settings;
 pub mod side;
+pub mod site;
 mod size;
 pub mod statistics;
 pub mod testbed;

@@ -45,7 +45,7 @@ impl Within {
 }
 
 /// A span as people write one, for the command line.
-fn span(text: &str) -> Result<Duration> {
+pub(crate) fn span(text: &str) -> Result<Duration> {
     humantime::parse_duration(text).with_context(|| format!("{text:?} is not a time such as 10s or 500ms"))
 }
 

@@ -18,6 +18,7 @@ pub mod workers;
 pub use crate::settings::Settings;
 pub use check::PlanError;
 pub use file::{PlanFile, PlanFileError};
+pub(crate) use file::{Reader, plain};
 pub use options::Options;
 pub use paper::{Paper, PaperUnit, Said, Trend};
 pub use wanted::{Limit, Verdict, Wanted};

@@ -138,6 +138,8 @@ fn web(
             Way::Toehold => places.engines(),
             _ => Vec::new(),
         },
+        first: 0,
+        groups: Vec::new(),
     };
     let text = serde_json::to_vec(&order).map_err(|error| error.to_string())?;
     std::fs::write(files.path().join("order.json"), text).map_err(|error| error.to_string())?;

@@ -23,7 +23,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// The value of `PATH` in which all of them are found.
-pub(super) fn path() -> OsString {
+pub(crate) fn path() -> OsString {
     std::env::join_paths(places()).unwrap_or_default()
 }
 

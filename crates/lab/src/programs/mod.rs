@@ -24,9 +24,12 @@ pub(crate) use cells::{is_of_nodes, measure as measure_cell};
 pub use error::ProgramsError;
 pub use files::Files;
 pub use find::find;
+pub(crate) use find::path;
 pub(crate) use generators::Generator;
+pub(crate) use place::succeed;
 pub use report::{Report, RowReport};
 pub use rows::{ROWS, Row};
+pub(crate) use running::Running;
 pub(crate) use workers::Stock;
 
 use std::collections::BTreeMap;
@@ -37,7 +40,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use place::{End, Places, Shape, Tier, Way};
-use running::Running;
 use serde::Serialize;
 
 use crate::samples::Store;

@@ -394,7 +394,8 @@ fn hold_namespace() -> Result<Child, ProgramsError> {
     }
 }
 
-pub(super) fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
+/// Runs a command to its end. `what` completes the sentence "cannot …" about a failure.
+pub(crate) fn succeed(mut command: Command, what: &str) -> Result<(), ProgramsError> {
     let failed = |reason: String| ProgramsError::Step(format!("{what}: {reason}"));
     let output = command.output();
     let output = output.map_err(|error| failed(error.to_string()))?;

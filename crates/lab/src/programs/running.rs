@@ -16,14 +16,14 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A program that is ended, with all processes it has started, when this is dropped.
 #[derive(Debug)]
-pub(super) struct Running<'a> {
-    pub(super) child: Child,
+pub(crate) struct Running<'a> {
+    pub(crate) child: Child,
     keeper: &'a Keeper,
 }
 
 impl<'a> Running<'a> {
     /// Starts a command that the keeper watches.
-    pub(super) fn start(mut command: Command, keeper: &'a Keeper) -> io::Result<Self> {
+    pub(crate) fn start(mut command: Command, keeper: &'a Keeper) -> io::Result<Self> {
         let child = command.spawn()?;
         Ok(Self { child, keeper })
     }
@@ -36,12 +36,12 @@ impl<'a> Running<'a> {
     }
 
     /// Asks the program to end.
-    pub(super) fn ask_to_end(&self) {
+    pub(crate) fn ask_to_end(&self) {
         self.signal(Signal::SIGTERM);
     }
 
     /// Asks the program to end, and gives it a moment.
-    pub(super) fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.ask_to_end();
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

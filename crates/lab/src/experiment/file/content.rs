@@ -81,13 +81,13 @@ pub(super) struct PaperTable {
 }
 
 /// Maps places in the file to lines.
-pub(super) struct Reader<'a> {
-    pub(super) origin: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Reader<'a> {
+    pub(crate) origin: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl Reader<'_> {
-    pub(super) fn error(&self, place: usize, reason: impl Into<String>) -> PlanFileError {
+    pub(crate) fn error(&self, place: usize, reason: impl Into<String>) -> PlanFileError {
         let before = self.text.as_bytes().iter().take(place);
         PlanFileError {
             origin: self.origin.to_owned(),
@@ -96,13 +96,13 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn at<T>(&self, spanned: &Spanned<T>, reason: impl Into<String>) -> PlanFileError {
+    pub(crate) fn at<T>(&self, spanned: &Spanned<T>, reason: impl Into<String>) -> PlanFileError {
         self.error(spanned.span().start, reason)
     }
 }
 
 /// The mistake in a value, without names of the program's own types.
-pub(super) fn plain(error: &str) -> String {
+pub(crate) fn plain(error: &str) -> String {
     const TYPES: [(&str, &str); 6] = [
         ("expected u8", "expected a whole number from 0 to 255"),
         ("expected u16", "expected a whole number from 0 to 65535"),

@@ -11,7 +11,8 @@ mod figures;
 use toml::Spanned;
 
 pub use content::PlanFileError;
-use content::{Content, Measure, Names, Reader, plain};
+use content::{Content, Measure, Names};
+pub(crate) use content::{Reader, plain};
 
 use super::{Comparison, Paper, Plan};
 use crate::testbed::{self, Candidate};

@@ -45,20 +45,20 @@ const SMALLNESS: f64 = 0.54;
 
 /// A file of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::programs) struct Served {
+pub(crate) struct Served {
     /// The file's name.
-    pub(in crate::programs) name: String,
+    pub(crate) name: String,
     /// The file's length, in bytes.
-    pub(in crate::programs) length: u64,
+    pub(crate) length: u64,
 }
 
 /// Files, and requests for them.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::programs) struct Asked {
+pub(crate) struct Asked {
     /// The files; of a trace, the most popular one first.
-    pub(in crate::programs) files: Vec<Served>,
+    pub(crate) files: Vec<Served>,
     /// The indices of requested files in order, for whichever client is next; the sequence repeats.
-    pub(in crate::programs) requests: Vec<u32>,
+    pub(crate) requests: Vec<u32>,
 }
 
 impl Asked {

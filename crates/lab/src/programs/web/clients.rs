@@ -13,6 +13,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::response::Response;
 use super::{Asked, Counted, Order, processes};
+use crate::cgroup::ControlGroup;
 use crate::samples::{Counts, Recorder, SIZE_CLASSES, Side, size_class};
 use crate::workload::{Meter, Watched, processor_ns_of, watch};
 
@@ -23,7 +24,7 @@ const READ: usize = 256 << 10;
 const EVENTS: usize = 64;
 
 /// Runs the measurement.
-pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result<Counted> {
+pub(super) fn run(order: &Order, address: SocketAddr, server: Option<u32>) -> io::Result<Counted> {
     if order.asked.files.is_empty() || order.asked.requests.is_empty() {
         return Err(io::Error::other("there is nothing to ask for"));
     }
@@ -35,11 +36,15 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
         engines: of_clients,
         machine: true,
     });
-    let used = || (processes::used(server), processor_ns_of(&of_server));
+    let used = || {
+        let groups: Vec<_> = order.groups.iter().map(ControlGroup::cpu).collect();
+        let own = server.map(processes::used).unwrap_or_default();
+        (own, processor_ns_of(&of_server), groups, processes::machine())
+    };
     let mut clients = Clients::connect(order, address)?;
     clients.go_on(order.warm_up)?;
     clients.tally = Tally::default();
-    let (cpu, engine_ns) = used();
+    let (cpu, engine_ns, groups, machine) = used();
     let meter = Meter::start();
     clients.go_on(order.span)?;
     let tally = std::mem::take(&mut clients.tally);
@@ -50,7 +55,7 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
         by_size: Some(by_size),
         ..meter.stop(tally.requests, tally.bytes)
     };
-    let (cpu_then, engine_ns_then) = used();
+    let (cpu_then, engine_ns_then, groups_then, machine_then) = used();
     let server = Side {
         messages: client.messages,
         bytes: client.bytes,
@@ -59,7 +64,16 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
         engine_ns: engine_ns_then.saturating_sub(engine_ns),
         ..Side::default()
     };
-    Ok(Counted { client, server })
+    let groups = groups_then.iter().zip(&groups);
+    Ok(Counted {
+        client,
+        server,
+        hits: tally.hits,
+        misses: tally.misses,
+        next: clients.next,
+        groups: groups.map(|(then, before)| then.since(before)).collect(),
+        busy: machine_then.busy_since(machine),
+    })
 }
 
 /// Completed requests.
@@ -67,6 +81,8 @@ pub(super) fn run(order: &Order, address: SocketAddr, server: u32) -> io::Result
 struct Tally {
     requests: u64,
     bytes: u64,
+    hits: u64,
+    misses: u64,
     /// Durations by the class of the file's size.
     by_size: [Recorder; SIZE_CLASSES.len()],
 }
@@ -114,7 +130,7 @@ impl<'a> Clients<'a> {
             all,
             epoll,
             buffer: vec![0; READ],
-            next: 0,
+            next: order.first,
             tally: Tally::default(),
         };
         (0..clients.all.len()).try_for_each(|number| clients.ask(number))?;
@@ -168,6 +184,8 @@ impl<'a> Clients<'a> {
                 let took = client.asked.elapsed();
                 self.tally.requests += 1;
                 self.tally.bytes += length;
+                self.tally.hits += u64::from(client.response.hit == Some(true));
+                self.tally.misses += u64::from(client.response.hit == Some(false));
                 let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
                 self.tally.by_size[size_class(length)].record(took_ns);
                 return Ok(true);

@@ -18,9 +18,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(super) use asked::Asked;
-pub(super) use order::{Counted, Order};
+pub(crate) use asked::{Asked, Served};
+pub(crate) use order::{Counted, Order};
 pub(super) use response::Response;
+pub(crate) use zipf::Zipf;
 
 /// The command that brings this program to [`main`].
 pub const NAME: &str = "lab-web-clients";
@@ -36,8 +37,8 @@ pub fn check_trace(file: &Path) -> io::Result<()> {
 }
 
 /// Runs the clients of an order, which is in a file, in a process of their own. `server` is the
-/// server's process group. The counts go to standard output.
-pub fn main(order: &Path, address: SocketAddr, server: u32) -> ExitCode {
+/// server's process group, if its use of processors counts. The counts go to standard output.
+pub fn main(order: &Path, address: SocketAddr, server: Option<u32>) -> ExitCode {
     let read = || Ok(serde_json::from_slice(&fs::read(order)?)?);
     let counted = read().and_then(|order: Order| clients::run(&order, address, server));
     match counted.and_then(|counted| Ok(serde_json::to_string(&counted)?)) {

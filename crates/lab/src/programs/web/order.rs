@@ -5,28 +5,42 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::asked::Asked;
-use crate::samples::Side;
+use crate::cgroup::ControlGroup;
+use crate::samples::{CpuUse, Side};
 
 /// The order for the clients' process, in a file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::programs) struct Order {
+pub(crate) struct Order {
     /// Number of clients, each with a connection of its own.
-    pub(in crate::programs) clients: u8,
+    pub(crate) clients: u8,
     /// Their requests.
-    pub(in crate::programs) asked: Asked,
+    pub(crate) asked: Asked,
     /// Duration before the measurement.
-    pub(in crate::programs) warm_up: Duration,
+    pub(crate) warm_up: Duration,
     /// Duration of the measurement.
-    pub(in crate::programs) span: Duration,
+    pub(crate) span: Duration,
     /// Time without a byte before the server is given up.
-    pub(in crate::programs) patience: Duration,
+    pub(crate) patience: Duration,
     /// The engines of the server's and the clients' nodes, if they are on nodes.
-    pub(in crate::programs) engines: Vec<u32>,
+    pub(crate) engines: Vec<u32>,
+    /// The index of the first request.
+    pub(crate) first: usize,
+    /// Control groups whose use of processors counts.
+    pub(crate) groups: Vec<ControlGroup>,
 }
 
 /// The counts of the measurement.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::programs) struct Counted {
-    pub(in crate::programs) client: Side,
-    pub(in crate::programs) server: Side,
+pub(crate) struct Counted {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    /// Answers that a cache says it had, and answers that it says it fetched.
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    /// The index of the next request.
+    pub(crate) next: usize,
+    /// The use of processors by the order's groups.
+    pub(crate) groups: Vec<CpuUse>,
+    /// Share of the machine's processor time that was not idle.
+    pub(crate) busy: f64,
 }

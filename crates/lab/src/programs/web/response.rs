@@ -11,6 +11,8 @@ pub(in crate::programs) struct Response {
     head: Vec<u8>,
     /// Missing bytes of the body, once the head is complete.
     missing: Option<u64>,
+    /// Whether a cache had the last answer, if it says that in a field `X-Cache`.
+    pub(super) hit: Option<bool>,
 }
 
 impl Response {
@@ -29,6 +31,7 @@ impl Response {
                     };
                 };
                 let said = length_of(&self.head[..end + 2])?;
+                self.hit = hit_of(&self.head[..end + 2]);
                 if said != length {
                     return Err(invalid(&format!("a file of {said} bytes instead of {length}")));
                 }
@@ -57,6 +60,14 @@ fn length_of(head: &[u8]) -> io::Result<u64> {
     let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     let length = lengths.next().and_then(|(_, value)| value.trim().parse().ok());
     length.ok_or_else(|| invalid("an answer of unknown length"))
+}
+
+/// Whether the first field `X-Cache` begins with HIT; `None` without one.
+fn hit_of(head: &[u8]) -> Option<bool> {
+    let head = String::from_utf8_lossy(head);
+    let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(name, _)| name.eq_ignore_ascii_case("x-cache"));
+    found.map(|(_, value)| value.trim().starts_with("HIT"))
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -91,6 +102,20 @@ mod tests {
     fn empty_file_is_complete_with_its_head() {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
         assert!(Response::default().take(answer, 0).unwrap());
+    }
+
+    #[test]
+    fn hit_is_what_the_cache_says() {
+        for (field, hit) in [
+            ("X-Cache: HIT\r\n", Some(true)),
+            ("x-cache: MISS\r\n", Some(false)),
+            ("Age: 3\r\n", None),
+        ] {
+            let answer = format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 0\r\n\r\n");
+            let mut response = Response::default();
+            assert!(response.take(answer.as_bytes(), 0).unwrap());
+            assert_eq!(response.hit, hit, "{field}");
+        }
     }
 
     #[test]

@@ -3,14 +3,14 @@
 /// Files by popularity: the one of rank i, from 1, is requested in proportion to i to the power of
 /// −α (Zipf).
 #[derive(Debug)]
-pub(super) struct Zipf {
+pub(crate) struct Zipf {
     /// The cumulative weights of the ranks.
     up_to: Vec<f64>,
 }
 
 impl Zipf {
     /// The distribution of `files` files, at least one.
-    pub(super) fn new(files: usize, alpha: f64) -> Self {
+    pub(crate) fn new(files: usize, alpha: f64) -> Self {
         let weights = (1..=files.max(1)).map(|rank| (rank as f64).powf(-alpha));
         let sums = weights.scan(0.0, |sum, weight| {
             *sum += weight;
@@ -22,7 +22,7 @@ impl Zipf {
     }
 
     /// Draws the index of a file, from 0, which is the most popular one.
-    pub(super) fn draw(&self, random: &mut fastrand::Rng) -> usize {
+    pub(crate) fn draw(&self, random: &mut fastrand::Rng) -> usize {
         let last = self.up_to.len() - 1;
         let at = random.f64() * self.up_to[last];
         // Rounding may have brought it up to the last sum.
