@@ -39,7 +39,10 @@ fn is_measured(name: &str, with_unix: usize) {
     let (before, after) = plan.split_once("[quick.measure]").unwrap();
     let after = after.split_once("[[wanted]]").map_or("", |(_, wanted)| wanted);
     // The short form has all candidates here.
-    let before = before.replace("candidates = [\"direct\", \"adaptive\", \"kernel-loopback\"]\n", "");
+    let before = before.replace(
+        "candidates = [\"direct\", \"adaptive\", \"kernel-loopback\"]\n",
+        "",
+    );
     let measure = "rounds = 1\nwarm-up-ms = 1\nspan-ms = 100\npatience-ms = 60000";
     let wanted = if after.is_empty() { "" } else { "[[wanted]]" };
     let path = place.path().join("plan.toml");

@@ -9,6 +9,7 @@ mod forks;
 mod killed;
 mod lanes;
 mod lingering;
+mod polls;
 mod processes;
 mod programs;
 mod relays;

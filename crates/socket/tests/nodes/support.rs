@@ -58,6 +58,20 @@ impl World {
         }
     }
 
+    /// A node with direct connections, and one without.
+    pub(crate) fn half_direct(names: [&str; 2]) -> World {
+        let directory = tempfile::tempdir().unwrap();
+        let how = (Placement::default(), shards());
+        let engines = names
+            .iter()
+            .zip([true, false])
+            .map(|(name, direct)| start_with(directory.path(), name, how, direct));
+        World {
+            engines: engines.collect(),
+            directory,
+        }
+    }
+
     /// Ends the engines before the directory.
     pub(crate) fn end_engines(&mut self) {
         self.engines.clear();
@@ -95,13 +109,19 @@ pub(crate) fn start_engine(path: &Path, name: &str, placement: Placement) -> Eng
     start_sharded(path, name, placement, shards())
 }
 
+/// A node whose connections are all of TCP.
 pub(crate) fn start_sharded(path: &Path, name: &str, placement: Placement, shards: u16) -> Engine {
+    start_with(path, name, (placement, shards), false)
+}
+
+fn start_with(path: &Path, name: &str, (placement, shards): (Placement, u16), direct: bool) -> Engine {
     let seat = Seat {
         fabric: fabric(path),
         node: name.to_owned(),
         settings: NodeSettings {
             placement: in_placement(placement),
             shards,
+            direct,
             connections: 4096,
             payload_memory: 32 << 20,
             ..NodeSettings::default()
