@@ -154,7 +154,7 @@ fn signal_ends_node_orderly() {
 fn node_with_shards_is_one_node() {
     let fabrics = Fabrics::new();
     assert!(fabrics.fails("up web --shards 17").contains("shards"));
-    fabrics.succeeds("up web --shards 3");
+    fabrics.succeeds("up web --shards 3 --direct no");
     fabrics.succeeds("up db --shards 2");
     let line = fabrics.list("ps --json");
     let shards = |line: &Value| line["status"]["stack"]["shards"].as_u64();
@@ -336,14 +336,14 @@ fn node_without_descriptors_serves_its_programs_and_recovers() {
     let fabrics = Fabrics::new();
     let program = fabrics.command("up web");
     let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 80; exec \"$0\" up web"]);
+    limited.args(["-c", "ulimit -n 120; exec \"$0\" up web"]);
     limited.arg(program.get_program()).stdin(Stdio::null());
     limited.env("TOEHOLD_RUNTIME_DIR", fabrics.0.path());
     assert!(limited.output().unwrap().status.success());
     let directory = fabrics.0.path().join("default");
     let fabric = Fabric::open(directory.to_str().unwrap()).unwrap();
     let connect = || Connection::open(&fabric, "web").unwrap().timeout(PATIENCE);
-    let mut crowd: Vec<_> = (0..100).map(|_| connect()).collect();
+    let mut crowd: Vec<_> = (0..140).map(|_| connect()).collect();
     for _ in 0..10 {
         crowd[0].status().unwrap();
     }
@@ -360,7 +360,7 @@ fn node_without_descriptors_serves_its_programs_and_recovers() {
 #[test]
 fn activity_of_programs_is_visible() {
     let fabrics = Fabrics::new();
-    fabrics.succeeds("up web db");
+    fabrics.succeeds("up web db --direct no");
     let fabric = Fabric::open(fabrics.0.path().join("default").to_str().unwrap()).unwrap();
     let (web, db) = (
         Node::attach(&fabric, "web").unwrap(),

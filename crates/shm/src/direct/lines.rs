@@ -24,7 +24,7 @@ use super::lock::full_fence;
 pub const MOST_WINDOW: u64 = 4 << 20;
 
 /// Bytes that may be written before the accepting end has said what its window is.
-pub(super) const FIRST_WINDOW: u64 = 64 << 10;
+pub(super) const FIRST_WINDOW: u64 = MOST_WINDOW;
 
 /// A rule that a peer has broken. The connection is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -243,10 +243,10 @@ impl<'a> Outgoing<'a> {
         Ok(self.room())
     }
 
-    /// The largest class that the reader maps.
-    pub(super) fn class_limit(&self) -> Class {
+    /// The largest class that the reader maps: `first`, until it says so.
+    pub(super) fn class_limit(&self, first: Class) -> Class {
         if !self.is_live() {
-            return Class::K16;
+            return first;
         }
         let limit = self.peer.read.class_limit.load(Relaxed);
         Class::from_number(limit).unwrap_or(Class::K4)

@@ -32,9 +32,9 @@ impl Listener {
         {
             return id;
         }
-        let first = *self.ids.first()?;
-        // A node that is gone lists nothing.
-        let id = self.node.enter(0).ok()?.direct_listener(first);
+        // A node that is gone lists nothing. With the lease, what is listed belongs to the epoch.
+        let _lease = self.node.enter(0).ok()?;
+        let id = direct.listener(&self.ids);
         *known = Some((epoch, id));
         id
     }

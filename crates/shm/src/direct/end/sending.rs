@@ -138,7 +138,7 @@ impl End<'_> {
                         self.record_sent(recorder, parts, start, (recorded, w));
                         recorded = w;
                     }
-                    match self.more_room(room, w)? {
+                    match self.more_room(room, w, start + wanted as u64)? {
                         Some(more) => room = more,
                         None => break 'parts,
                     }
@@ -161,10 +161,10 @@ impl End<'_> {
         Ok(((w - start) as usize, w, room.free() == w - room.w))
     }
 
-    /// More room behind `w`, up to which bytes were copied: the reader may have read, or a
+    /// More room behind `w`, up to which bytes were copied of those before `end`: the reader may have read, or a
     /// larger ring is taken. `None` if there is none.
     #[cold]
-    fn more_room(&self, before: Room, w: u64) -> Result<Option<Room>, Offence> {
+    fn more_room(&self, before: Room, w: u64, end: u64) -> Result<Option<Room>, Offence> {
         if w != before.w {
             self.out.publish(w);
         }
@@ -173,7 +173,7 @@ impl End<'_> {
             self.own.writer.full_since.store(0, Relaxed);
             return Ok(Some(room));
         }
-        let Some(largest) = self.larger_class(room) else {
+        let Some(largest) = self.larger_class(room, end - w) else {
             return Ok(None);
         };
         // The payload bound may have room for a smaller one only.
@@ -206,16 +206,20 @@ impl End<'_> {
     /// The largest class to continue in, if the present one is what leaves no room.
     ///
     /// The next change has to wait until the peer has read what lies in the present ring. So a
-    /// stream whose peer does not read gets at once what a stream is given without patience.
-    fn larger_class(&self, room: Room) -> Option<Class> {
-        let limit = self.out.class_limit();
+    /// stream whose peer does not read gets at once what a stream is given without patience, or what
+    /// holds all `missing` bytes of the call: a program may write much before it reads, or accepts,
+    /// at the other end itself.
+    fn larger_class(&self, room: Room, missing: u64) -> Option<Class> {
+        let limit = self.out.class_limit(self.bank().class_limit);
         let next = room
             .layout
             .class
             .larger()
             .filter(|&class| class <= limit && room.wants_larger())?;
         if next <= QUICK_CLASS {
-            return Some(limit.min(QUICK_CLASS));
+            let holds_all = |class: &Class| *class >= QUICK_CLASS && class.bytes() >= missing;
+            let first = Class::ALL.into_iter().find(holds_all);
+            return Some(limit.min(first.unwrap_or(Class::M4)));
         }
         let since = &self.own.writer.full_since;
         let now_ns = monotonic_ns();

@@ -68,7 +68,7 @@ fn each_word_of_a_hostile_half_costs_its_connection_alone() {
     let pair = Pair::new();
     let (neighbour, peer) = pair.connect();
     let mut random = Random(7);
-    for word in 0..16 {
+    for word in 0..15 {
         for _ in 0..60 {
             let (client, server) = pair.connect();
             server

@@ -60,7 +60,7 @@ proptest! {
                             prop_assert!(!model.is_shut && (sent > 0 || len == 0));
                             model.bytes.extend(&bytes[..sent]);
                             model.next = model.next.wrapping_add(sent as u8);
-                            prop_assert!(model.bytes.len() as u64 <= window.max(64 << 10));
+                            prop_assert!(model.bytes.len() as u64 <= window.max(MOST_WINDOW));
                         }
                         Err(SendError::Full) => prop_assert!(!model.bytes.is_empty()),
                         Err(SendError::Shut) => prop_assert!(model.is_shut),

@@ -46,16 +46,19 @@ fn writer_without_room_gets_a_larger_ring_up_to_the_window() {
     let pair = Pair::new();
     let (client, server) = pair.connect_with(1 << 20);
     let bytes: Vec<u8> = (0..2 << 20).map(|at: u32| (at * 7 / 5) as u8).collect();
-    // One call fills the first ring and the one that it grows to.
-    let first = pair.sends(&client, &bytes).unwrap();
+    let piece = |from: usize| &bytes[from..bytes.len().min(from + 100_000)];
+    // Calls fill the first ring and the one that it grows to.
+    let mut first = 0;
+    while let Ok(len) = pair.sends(&client, piece(first)) {
+        first += len;
+    }
     assert_eq!(first, (16 << 10) + (256 << 10));
-    assert_eq!(pair.sends(&client, &bytes[first..]), Err(SendError::Full));
     // The next change waits until all of the first ring was read, and for a millisecond.
     assert_eq!(pair.receives(&server, 16 << 10).unwrap(), bytes[..16 << 10]);
-    assert_eq!(pair.sends(&client, &bytes[first..]), Err(SendError::Full));
+    assert_eq!(pair.sends(&client, piece(first)), Err(SendError::Full));
     let mut sent = first;
     while sent < (1 << 20) + (16 << 10) {
-        match pair.sends(&client, &bytes[sent..]) {
+        match pair.sends(&client, piece(sent)) {
             Ok(len) => sent += len,
             Err(error) => assert_eq!(error, SendError::Full),
         }
@@ -66,6 +69,22 @@ fn writer_without_room_gets_a_larger_ring_up_to_the_window() {
     let rest = pair.receives(&server, 2 << 20).unwrap();
     assert_eq!(rest, bytes[16 << 10..sent]);
     assert!(client.look().has_room);
+}
+
+/// Regression: a program that wrote a megabyte before it read at the other end itself, or before it
+/// accepted, waited for itself.
+#[test]
+fn large_write_that_nothing_reads_fits_within_the_window() {
+    let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at * 7 / 5) as u8).collect();
+    let pair = Pair::new();
+    let (client, server) = pair.connect_with(MOST_WINDOW);
+    assert_eq!(pair.sends(&client, &bytes), Ok(bytes.len()));
+    assert!(pair.receives(&server, bytes.len()).unwrap() == bytes);
+    let early = pair.begin(MOST_WINDOW);
+    pair.opening.offer(early.id(), &pair.found).unwrap();
+    assert_eq!(pair.sends(&early, &bytes), Ok(bytes.len()));
+    let accepted = pair.accept(1).unwrap();
+    assert!(pair.receives(&accepted, bytes.len()).unwrap() == bytes);
 }
 
 /// Regression: the first small write beyond the ring got a ring of its own size, and the next one
