@@ -343,7 +343,7 @@ fn node_without_descriptors_serves_its_programs_and_recovers() {
     let directory = fabrics.0.path().join("default");
     let fabric = Fabric::open(directory.to_str().unwrap()).unwrap();
     let connect = || Connection::open(&fabric, "web").unwrap().timeout(PATIENCE);
-    let mut crowd: Vec<_> = (0..140).map(|_| connect()).collect();
+    let mut crowd: Vec<_> = (0..100).map(|_| connect()).collect();
     for _ in 0..10 {
         crowd[0].status().unwrap();
     }
