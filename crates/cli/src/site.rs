@@ -38,7 +38,7 @@ enum SiteCommand {
     Check(Check),
     Init(Init),
     Up(Up),
-    Load(Load),
+    Load(LoadArguments),
     Ls(Ls),
     Down(Down),
 }
@@ -117,7 +117,7 @@ struct Up {
 #[command(after_help = "Examples:
   toehold site load shop
   toehold site load shop --clients 1 --span 60s --json | jq .tiers")]
-struct Load {
+struct LoadArguments {
     /// The site
     #[arg(value_name = "NAME")]
     name: String,
@@ -305,7 +305,7 @@ fn show(site: &SiteView) -> Result<()> {
     Ok(())
 }
 
-impl Load {
+impl LoadArguments {
     fn run(&self) -> Result<ExitCode> {
         if self.span < Duration::from_millis(100) {
             bail!("a load of less than 100 ms says nothing: write --span 10s");

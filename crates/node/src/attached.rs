@@ -17,7 +17,9 @@ use crate::attachment::{Attachment, Membership};
 use crate::clock;
 use crate::control::{self, Attached, Connection, ControlError, Door};
 use crate::descriptors::copy;
-use crate::direct::{Banks, BellKeeper, Direct, Entry, ListenerBell, OWN, Own, Published, SharedWords, Tape};
+use crate::direct::{
+    Banks, BellKeeper, Direct, DirectTape, Entry, ListenerBell, OWN, Own, Published, SharedWords,
+};
 use crate::estate::{DirectGround, Estate, Ground};
 use crate::fabric::{Fabric, NodeRecord};
 use crate::kernel;
@@ -369,7 +371,7 @@ fn settle(
                 waiters: ground.waiters.clone(),
                 bells: Arc::clone(&ground.bells),
                 payload_bound: estate.payload_bound(),
-                tape: Tape {
+                tape: DirectTape {
                     tap,
                     mac: table.get(OWN[0]).map_or([0; 6], |entry| entry.addresses.mac),
                 },

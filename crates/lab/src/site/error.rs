@@ -8,7 +8,7 @@ use crate::programs::ProgramsError;
 
 /// Failures of the operations on sites.
 #[derive(Debug, thiserror::Error)]
-pub enum SiteError {
+pub enum SiteFailure {
     /// The plan has a mistake.
     #[error(transparent)]
     Plan(#[from] PlanFileError),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::deployment::SiteStack;
-use super::error::SiteError;
+use super::error::SiteFailure;
 use super::record::{SiteRecord, SiteState, Sites, TierRecord};
 use super::runner::ASKED;
 use super::servers::ServerProgram;
@@ -100,13 +100,13 @@ pub struct SiteLoad {
 /// # Errors
 ///
 /// If there is no such site, or if it gives a wrong answer or none.
-pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad, SiteError> {
+pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad, SiteFailure> {
     let record = sites.record_of(name)?;
     let clients = options.clients.unwrap_or(record.clients);
     check(&record, clients)?;
     let directory = sites.directory_of(name);
     let path = directory.join(ASKED);
-    let failed = |error| SiteError::File(path.clone(), error);
+    let failed = |error| SiteFailure::File(path.clone(), error);
     let text = fs::read(&path).map_err(failed)?;
     let asked: Asked = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
     let doors = || {
@@ -146,7 +146,7 @@ pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad
         .zip(&record.tiers)
         .find_map(|((was, is), tier)| (is > was).then_some(tier))
     {
-        return Err(SiteError::Server(format!(
+        return Err(SiteFailure::Server(format!(
             "the kernel killed a process of {} for want of memory: write a larger `memory`, or a longer --warm-up",
             tier.name
         )));
@@ -164,43 +164,43 @@ pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad
 fn bound_memory(
     record: &SiteRecord,
     change: impl Fn(&TierRecord, u64) -> io::Result<()>,
-) -> Result<(), SiteError> {
+) -> Result<(), SiteFailure> {
     for tier in &record.tiers {
         if let Some(memory) = tier.memory {
             let changed = change(tier, memory);
             changed.map_err(|error| {
-                SiteError::Server(format!("cannot bound the memory of {} here: {error}", tier.name))
+                SiteFailure::Server(format!("cannot bound the memory of {} here: {error}", tier.name))
             })?;
         }
     }
     Ok(())
 }
 
-fn check(record: &SiteRecord, clients: u8) -> Result<(), SiteError> {
+fn check(record: &SiteRecord, clients: u8) -> Result<(), SiteFailure> {
     let name = &record.name;
     if clients == 0 || clients > record.clients {
-        return Err(SiteError::Server(format!(
+        return Err(SiteFailure::Server(format!(
             "{name} is made for 1 to {} clients: write `clients` into its plan, and bring it up again",
             record.clients
         )));
     }
     match record.state {
         SiteState::Up => Ok(()),
-        SiteState::Starting => Err(SiteError::Server(format!("{name} is still starting"))),
+        SiteState::Starting => Err(SiteFailure::Server(format!("{name} is still starting"))),
         SiteState::Failed => {
             let reason = record.failure.as_deref().unwrap_or("a server ended");
-            Err(SiteError::Server(format!("{name} failed: {reason}")))
+            Err(SiteFailure::Server(format!("{name} failed: {reason}")))
         }
-        SiteState::Dead => Err(SiteError::Server(format!(
+        SiteState::Dead => Err(SiteFailure::Server(format!(
             "the process that held {name} is gone: `toehold site down {name}` removes what is left"
         ))),
     }
 }
 
 /// Runs the clients of an order in their room.
-fn count(record: &SiteRecord, directory: &Path, order: &Order) -> Result<Counted, SiteError> {
+fn count(record: &SiteRecord, directory: &Path, order: &Order) -> Result<Counted, SiteFailure> {
     let path = directory.join(format!("order-{}.json", std::process::id()));
-    let failed = |error| SiteError::File(path.clone(), error);
+    let failed = |error| SiteFailure::File(path.clone(), error);
     let text = serde_json::to_vec(order).map_err(|error| failed(error.into()))?;
     fs::write(&path, text).map_err(failed)?;
     let counted = count_ordered(record, &path);
@@ -209,8 +209,8 @@ fn count(record: &SiteRecord, directory: &Path, order: &Order) -> Result<Counted
     counted
 }
 
-fn count_ordered(record: &SiteRecord, order: &Path) -> Result<Counted, SiteError> {
-    let gone = || SiteError::Unknown(record.name.clone());
+fn count_ordered(record: &SiteRecord, order: &Path) -> Result<Counted, SiteFailure> {
+    let gone = || SiteFailure::Unknown(record.name.clone());
     let (door, first) = (
         record.door.as_ref().ok_or_else(gone)?,
         record.tiers.first().ok_or_else(gone)?,
@@ -225,13 +225,13 @@ fn count_ordered(record: &SiteRecord, order: &Path) -> Result<Counted, SiteError
         address.to_string(),
     ];
     let output = door.command(&words).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| SiteError::Server(format!("cannot start the clients: {error}")))?;
+    let output = output.map_err(|error| SiteFailure::Server(format!("cannot start the clients: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(SiteError::Server(format!("the load failed: {}", said.trim())));
+        return Err(SiteFailure::Server(format!("the load failed: {}", said.trim())));
     }
     serde_json::from_slice(&output.stdout)
-        .map_err(|error| SiteError::Server(format!("the clients' counts are not readable: {error}")))
+        .map_err(|error| SiteFailure::Server(format!("the clients' counts are not readable: {error}")))
 }
 
 /// The sums of a count. `uses` has the processor time of each room's groups, the clients' first.

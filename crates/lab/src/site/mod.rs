@@ -1,7 +1,7 @@
 //! Sites: servers one behind the other, each on a node of its own, with content and clients.
 //!
 //! A [`Deployment`] says which. [`up`] starts a process that holds the site, the runner, and returns
-//! when a request has gone through the whole chain. [`load`] measures the site. [`down`] ends it.
+//! when a request has gone through the whole chain. [`load()`] measures the site. [`down`] ends it.
 //! A site ends with its runner, for any reason: the laboratory's keeper removes what is left.
 
 mod content;
@@ -28,7 +28,7 @@ use nix::unistd::Pid;
 
 pub use content::{ContentClass, ContentSource, MOST_CONTENT_SCALE};
 pub use deployment::{Deployment, MOST_CLIENTS, SiteStack, TierPlan};
-pub use error::SiteError;
+pub use error::SiteFailure;
 pub use fetch::{FETCH_NAME, main as fetch};
 pub use init::plan;
 pub use load::{LoadOptions, SiteLoad, TierLoad, load};
@@ -56,19 +56,19 @@ pub fn up(
     sites: &Sites,
     toehold: &Path,
     mut say: impl FnMut(&str),
-) -> Result<SiteView, SiteError> {
-    let text = std::fs::read_to_string(plan).map_err(|error| SiteError::File(plan.to_owned(), error))?;
+) -> Result<SiteView, SiteFailure> {
+    let text = std::fs::read_to_string(plan).map_err(|error| SiteFailure::File(plan.to_owned(), error))?;
     let deployment = Deployment::parse(plan, &text)?;
     let missing = needs(Some(&deployment), sites.path())
         .into_iter()
         .find(|need| !need.is_here);
     if let Some(need) = missing {
-        return Err(SiteError::Missing(format!(
+        return Err(SiteFailure::Missing(format!(
             "{} is missing: {}",
             need.what, need.remedy
         )));
     }
-    let failed = |error| SiteError::File(toehold.to_owned(), error);
+    let failed = |error| SiteFailure::File(toehold.to_owned(), error);
     let mut runner = Command::new("setsid");
     runner
         .arg(toehold)
@@ -95,7 +95,7 @@ pub fn up(
     }
     // It has removed everything when it has ended.
     let _ = child.wait();
-    Err(SiteError::Server(reason))
+    Err(SiteFailure::Server(reason))
 }
 
 /// All sites, by name.
@@ -108,7 +108,7 @@ pub fn list(sites: &Sites) -> Vec<SiteView> {
 /// # Errors
 ///
 /// If there is no such site, or if it does not end within a minute.
-pub fn down(name: &str, sites: &Sites, toehold: &Path) -> Result<(), SiteError> {
+pub fn down(name: &str, sites: &Sites, toehold: &Path) -> Result<(), SiteFailure> {
     let record = sites.record_of(name)?;
     if record.state == SiteState::Dead {
         return sites.clear(name, toehold);
@@ -124,7 +124,7 @@ pub fn down(name: &str, sites: &Sites, toehold: &Path) -> Result<(), SiteError> 
     while sites.directory_of(name).exists() || runs() {
         if Instant::now() > deadline {
             let seconds = END_PATIENCE.as_secs();
-            return Err(SiteError::Server(format!(
+            return Err(SiteFailure::Server(format!(
                 "{name} does not end within {seconds} s"
             )));
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::deployment::SiteStack;
-use super::error::SiteError;
+use super::error::SiteFailure;
 use super::room::{RoomDoor, RoomHolder, RoomNetwork};
 use crate::cgroup::ControlGroup;
 use crate::keeper::Keeper;
@@ -48,7 +48,7 @@ pub(super) struct SiteRooms {
 
 impl SiteRooms {
     /// Makes the rooms in order, and the network between them.
-    pub(super) fn make(ground: &SiteGround<'_>, orders: &[RoomOrder<'_>]) -> Result<Self, SiteError> {
+    pub(super) fn make(ground: &SiteGround<'_>, orders: &[RoomOrder<'_>]) -> Result<Self, SiteFailure> {
         match ground.stack.node_arguments() {
             Some(arguments) => on_nodes(ground, orders, arguments),
             None => on_bridge(ground, orders),
@@ -60,7 +60,7 @@ fn on_nodes(
     ground: &SiteGround<'_>,
     orders: &[RoomOrder<'_>],
     arguments: &[&str],
-) -> Result<SiteRooms, SiteError> {
+) -> Result<SiteRooms, SiteFailure> {
     let fabric = ground.directory.join("fabric");
     let mut doors = Vec::new();
     let mut holders = Vec::new();
@@ -69,7 +69,7 @@ fn on_nodes(
         let engine = ground.group.child(&format!("{}-engine", order.name));
         let holder = RoomHolder::start(&group, false, order.content)?;
         let what = format!("start the node {}", order.name);
-        let failed = |reason: String| SiteError::Step(ProgramsError::Step(format!("{what}: {reason}")));
+        let failed = |reason: String| SiteFailure::Step(ProgramsError::Step(format!("{what}: {reason}")));
         engine.make().map_err(|error| failed(error.to_string()))?;
         let mut up = Command::new(ground.toehold);
         up.args(["up", order.name, "--json", "--fabric"]).arg(&fabric);
@@ -110,7 +110,7 @@ fn address_in(document: &[u8]) -> Option<String> {
     Some(address.to_owned())
 }
 
-fn on_bridge(ground: &SiteGround<'_>, orders: &[RoomOrder<'_>]) -> Result<SiteRooms, SiteError> {
+fn on_bridge(ground: &SiteGround<'_>, orders: &[RoomOrder<'_>]) -> Result<SiteRooms, SiteFailure> {
     let bridge = RoomHolder::start(&ground.group.child("bridge"), true, None)?;
     let mut holders = Vec::new();
     let mut doors = Vec::new();
@@ -158,10 +158,10 @@ fn namespace(holder: u32) -> String {
 }
 
 /// Runs commands of `ip` in a network namespace.
-fn batch(ground: &SiteGround<'_>, holder: u32, plan: &str) -> Result<(), SiteError> {
+fn batch(ground: &SiteGround<'_>, holder: u32, plan: &str) -> Result<(), SiteFailure> {
     let path = ground.directory.join("network");
     let written = std::fs::File::create(&path).and_then(|mut file| file.write_all(plan.as_bytes()));
-    written.map_err(|error| SiteError::File(path.clone(), error))?;
+    written.map_err(|error| SiteFailure::File(path.clone(), error))?;
     let mut command = Command::new("nsenter");
     command
         .args([&namespace(holder), "--", "ip", "-batch"])

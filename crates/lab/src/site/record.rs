@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::deployment::{SiteStack, is_name};
-use super::error::SiteError;
+use super::error::SiteFailure;
 use super::room::RoomDoor;
 use super::servers::ServerProgram;
 use crate::cgroup::ControlGroup;
@@ -104,15 +104,15 @@ impl Sites {
     }
 
     /// The record of a site.
-    pub(super) fn record_of(&self, name: &str) -> Result<SiteRecord, SiteError> {
-        let unknown = || SiteError::Unknown(name.to_owned());
+    pub(super) fn record_of(&self, name: &str) -> Result<SiteRecord, SiteFailure> {
+        let unknown = || SiteFailure::Unknown(name.to_owned());
         if !is_name(name) {
             return Err(unknown());
         }
         let directory = self.directory_of(name);
         let text = fs::read(directory.join(RECORD)).map_err(|_| unknown())?;
         let mut record: SiteRecord = serde_json::from_slice(&text)
-            .map_err(|error| SiteError::File(directory.join(RECORD), error.into()))?;
+            .map_err(|error| SiteFailure::File(directory.join(RECORD), error.into()))?;
         if !is_held(&directory) {
             record.state = SiteState::Dead;
         }
@@ -121,10 +121,10 @@ impl Sites {
 
     /// Makes the directory of a site, with its record, and returns its held lock. What a dead runner
     /// left under the name is removed first.
-    pub(super) fn begin(&self, record: &SiteRecord) -> Result<File, SiteError> {
+    pub(super) fn begin(&self, record: &SiteRecord) -> Result<File, SiteFailure> {
         let make = |path: &Path| {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
-            made.map_err(|error| SiteError::File(path.to_owned(), error))
+            made.map_err(|error| SiteFailure::File(path.to_owned(), error))
         };
         make(&self.0)?;
         self.remove_unbegun();
@@ -153,8 +153,8 @@ impl Sites {
         }
     }
 
-    fn begin_in(&self, begun: &Path, whole: &Path, record: &SiteRecord) -> Result<File, SiteError> {
-        let failed = |error: io::Error| SiteError::File(begun.to_owned(), error);
+    fn begin_in(&self, begun: &Path, whole: &Path, record: &SiteRecord) -> Result<File, SiteFailure> {
+        let failed = |error: io::Error| SiteFailure::File(begun.to_owned(), error);
         // Servers of other users read the content below it, whatever the umask.
         fs::set_permissions(begun, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         let lock = File::create(begun.join(LOCK)).map_err(failed)?;
@@ -164,17 +164,17 @@ impl Sites {
             return Ok(lock);
         }
         if is_held(whole) {
-            return Err(SiteError::IsUp(record.name.clone()));
+            return Err(SiteFailure::IsUp(record.name.clone()));
         }
         self.clear(&record.name, &record.toehold)?;
-        fs::rename(begun, whole).map_err(|error| SiteError::File(whole.to_owned(), error))?;
+        fs::rename(begun, whole).map_err(|error| SiteFailure::File(whole.to_owned(), error))?;
         Ok(lock)
     }
 
     /// Removes what a dead runner has left: processes, control groups, nodes, files.
-    pub(super) fn clear(&self, name: &str, toehold: &Path) -> Result<(), SiteError> {
+    pub(super) fn clear(&self, name: &str, toehold: &Path) -> Result<(), SiteFailure> {
         let directory = self.directory_of(name);
-        let failed = |error| SiteError::File(directory.clone(), error);
+        let failed = |error| SiteFailure::File(directory.clone(), error);
         let group = self.record_of(name).map(|record| record.group);
         let keeper = Keeper::of(&directory, Some(toehold)).map_err(failed)?;
         if let Ok(group) = group {
@@ -186,13 +186,13 @@ impl Sites {
 }
 
 /// Writes a record into a site's directory, whole or not at all.
-pub(super) fn save(directory: &Path, record: &SiteRecord) -> Result<(), SiteError> {
+pub(super) fn save(directory: &Path, record: &SiteRecord) -> Result<(), SiteFailure> {
     let path = directory.join(RECORD);
     let text =
-        serde_json::to_vec_pretty(record).map_err(|error| SiteError::File(path.clone(), error.into()))?;
+        serde_json::to_vec_pretty(record).map_err(|error| SiteFailure::File(path.clone(), error.into()))?;
     let new = directory.join("site.json.new");
     let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
-    written.map_err(|error| SiteError::File(path, error))
+    written.map_err(|error| SiteFailure::File(path, error))
 }
 
 /// Whether a runner holds a site's directory.
@@ -231,7 +231,7 @@ mod tests {
         fs::create_dir_all(sites.path().join(".a-4294967295")).unwrap();
         let lock = sites.begin(&record("a")).unwrap();
         assert_eq!(sites.record_of("a").unwrap().state, SiteState::Up);
-        assert!(matches!(sites.begin(&record("a")), Err(SiteError::IsUp(_))));
+        assert!(matches!(sites.begin(&record("a")), Err(SiteFailure::IsUp(_))));
         drop(lock);
         assert_eq!(sites.record_of("a").unwrap().state, SiteState::Dead);
         let _lock = sites.begin(&record("a")).unwrap();
@@ -246,7 +246,7 @@ mod tests {
         let sites = Sites::in_directory(place.path()).unwrap();
         drop(sites.begin(&record("a")).unwrap());
         sites.clear("a", Path::new("true")).unwrap();
-        assert!(matches!(sites.record_of("a"), Err(SiteError::Unknown(_))));
-        assert!(matches!(sites.record_of("../a"), Err(SiteError::Unknown(_))));
+        assert!(matches!(sites.record_of("a"), Err(SiteFailure::Unknown(_))));
+        assert!(matches!(sites.record_of("../a"), Err(SiteFailure::Unknown(_))));
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::SiteError;
+use super::error::SiteFailure;
 use crate::cgroup::ControlGroup;
 use crate::programs::{ProgramsError, path};
 
@@ -117,10 +117,10 @@ impl RoomHolder {
         group: &ControlGroup,
         has_network: bool,
         content: Option<(&Path, &Path)>,
-    ) -> Result<Self, SiteError> {
+    ) -> Result<Self, SiteFailure> {
         let failed = |reason: String| {
             let what = format!("make a room, with namespaces and a control group (it takes root): {reason}");
-            SiteError::Step(ProgramsError::Step(what))
+            SiteFailure::Step(ProgramsError::Step(what))
         };
         group.make().map_err(|error| failed(error.to_string()))?;
         let mut unshare = Command::new("unshare");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::content::path_of;
 use super::deployment::Deployment;
-use super::error::SiteError;
+use super::error::SiteFailure;
 use super::fetch::FETCH_NAME;
 use super::nodes::{RoomOrder, SiteGround, SiteRooms};
 use super::record::{self, SiteRecord, SiteState, Sites, TierRecord};
@@ -63,24 +63,24 @@ pub fn main(plan: &Path, sites: &Sites, toehold: &Path, stop: &AtomicBool) -> Ex
 }
 
 /// Tells the command that waits. Its absence ends the setup.
-fn say(line: &str) -> Result<(), SiteError> {
-    writeln!(io::stdout(), "{line}").map_err(|_| SiteError::Interrupted)
+fn say(line: &str) -> Result<(), SiteFailure> {
+    writeln!(io::stdout(), "{line}").map_err(|_| SiteFailure::Interrupted)
 }
 
-fn hold(plan: &Path, sites: &Sites, toehold: &Path, stop: &AtomicBool) -> Result<(), SiteError> {
-    let text = fs::read_to_string(plan).map_err(|error| SiteError::File(plan.to_owned(), error))?;
+fn hold(plan: &Path, sites: &Sites, toehold: &Path, stop: &AtomicBool) -> Result<(), SiteFailure> {
+    let text = fs::read_to_string(plan).map_err(|error| SiteFailure::File(plan.to_owned(), error))?;
     let deployment = Deployment::parse(plan, &text)?;
     say(&format!("{STEP}content"))?;
-    let asked = deployment.content.asked().map_err(SiteError::Content)?;
+    let asked = deployment.content.asked().map_err(SiteFailure::Content)?;
     let mut record = begun(&deployment, plan, toehold, &asked)?;
     let _lock = sites.begin(&record)?;
     let directory = sites.directory_of(&record.name);
-    let failed = |error| SiteError::File(directory.clone(), error);
+    let failed = |error| SiteFailure::File(directory.clone(), error);
     let keeper = Keeper::of(&directory, Some(toehold)).map_err(failed)?;
     // It learns of the group before that is there: a kill between the two leaves nothing.
     keeper.remove_control_group(&record.group).map_err(failed)?;
     record.group.make().map_err(|error| {
-        SiteError::Missing(format!("cannot make a control group (it takes root): {error}"))
+        SiteFailure::Missing(format!("cannot make a control group (it takes root): {error}"))
     })?;
     let ground = SiteGround {
         stack: deployment.stack,
@@ -118,10 +118,10 @@ fn begun(
     plan: &Path,
     toehold: &Path,
     asked: &Asked,
-) -> Result<SiteRecord, SiteError> {
+) -> Result<SiteRecord, SiteFailure> {
     let runner = std::process::id();
     let missing = |error| {
-        SiteError::Missing(format!(
+        SiteFailure::Missing(format!(
             "no control groups for memory and processor time: {error}"
         ))
     };
@@ -172,13 +172,13 @@ impl<'a> HeldSite<'a> {
         asked: &Asked,
         record: &mut SiteRecord,
         stop: &AtomicBool,
-    ) -> Result<Self, SiteError> {
+    ) -> Result<Self, SiteFailure> {
         let directory = ground.directory;
-        let failed = |error| SiteError::File(directory.to_owned(), error);
+        let failed = |error| SiteFailure::File(directory.to_owned(), error);
         let text = serde_json::to_vec(asked).map_err(|error| failed(error.into()))?;
         fs::write(directory.join(ASKED), text).map_err(failed)?;
         let content = deployment.content.provide(asked, &directory.join("content"));
-        let content = content.map_err(SiteError::Content)?;
+        let content = content.map_err(SiteFailure::Content)?;
         say(&format!("{STEP}rooms"))?;
         let places = deployment
             .tiers
@@ -205,7 +205,7 @@ impl<'a> HeldSite<'a> {
         };
         let orders: Vec<_> = std::iter::once(clients).chain(tiers).collect();
         let rooms = SiteRooms::make(ground, &orders)?;
-        let (clients, doors) = rooms.doors.split_first().ok_or(SiteError::Interrupted)?;
+        let (clients, doors) = rooms.doors.split_first().ok_or(SiteFailure::Interrupted)?;
         record.door = Some(clients.clone());
         let mut servers = Vec::new();
         for (number, (tier, door)) in deployment.tiers.iter().zip(doors).enumerate().rev() {
@@ -243,10 +243,15 @@ impl<'a> HeldSite<'a> {
     }
 
     /// Waits until a request through the whole chain brings the right bytes.
-    fn await_answer(&mut self, record: &SiteRecord, file: &Path, stop: &AtomicBool) -> Result<(), SiteError> {
+    fn await_answer(
+        &mut self,
+        record: &SiteRecord,
+        file: &Path,
+        stop: &AtomicBool,
+    ) -> Result<(), SiteFailure> {
         say(&format!("{STEP}first answer"))?;
         let (Some(clients), Some(first)) = (&record.door, record.tiers.first()) else {
-            return Err(SiteError::Interrupted);
+            return Err(SiteFailure::Interrupted);
         };
         let words = [
             record.toehold.display().to_string(),
@@ -261,17 +266,17 @@ impl<'a> HeldSite<'a> {
             let mut command = clients.command(&words);
             let answer = command.stdin(Stdio::null()).output();
             let answer =
-                answer.map_err(|error| SiteError::Server(format!("cannot start a client: {error}")))?;
+                answer.map_err(|error| SiteFailure::Server(format!("cannot start a client: {error}")))?;
             if answer.status.success() {
                 return Ok(());
             }
             if stop.load(Ordering::Relaxed) {
-                return Err(SiteError::Interrupted);
+                return Err(SiteFailure::Interrupted);
             }
             if Instant::now() > deadline {
                 let reason = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
                 let seconds = BEGINNING.as_secs();
-                return Err(SiteError::Server(format!(
+                return Err(SiteFailure::Server(format!(
                     "no right answer for /{} from the first tier in {seconds} s: {reason}",
                     record.file
                 )));
@@ -281,10 +286,10 @@ impl<'a> HeldSite<'a> {
     }
 
     /// Fails if a server has ended.
-    fn check(&mut self, record: &SiteRecord) -> Result<(), SiteError> {
+    fn check(&mut self, record: &SiteRecord) -> Result<(), SiteFailure> {
         for (server, tier) in self.servers.iter_mut().zip(&record.tiers) {
             if let Ok(Some(status)) = server.child.try_wait() {
-                return Err(SiteError::Server(format!(
+                return Err(SiteFailure::Server(format!(
                     "the server of {} ended with {status}",
                     tier.name
                 )));
@@ -306,8 +311,8 @@ fn serve<'a>(
     door: &RoomDoor,
     line: &super::servers::ServerLine,
     log: &Path,
-) -> Result<Running<'a>, SiteError> {
-    let failed = |error| SiteError::File(log.to_owned(), error);
+) -> Result<Running<'a>, SiteFailure> {
+    let failed = |error| SiteFailure::File(log.to_owned(), error);
     let mut command = door.command(&line.words);
     for (name, value) in &line.variables {
         command.env(name, value);
@@ -340,8 +345,8 @@ fn said(log: &Path) -> String {
 }
 
 /// A failure of a server, with what all servers said last.
-fn with_logs(error: SiteError, record: &SiteRecord) -> SiteError {
-    let SiteError::Server(reason) = &error else {
+fn with_logs(error: SiteFailure, record: &SiteRecord) -> SiteFailure {
+    let SiteFailure::Server(reason) = &error else {
         return error;
     };
     let logs = record.tiers.iter().map(|tier| (tier, said(&tier.log)));
@@ -350,5 +355,5 @@ fn with_logs(error: SiteError, record: &SiteRecord) -> SiteError {
         .map(|(tier, said)| format!("{} said: {said}", tier.name))
         .collect();
     let all: Vec<_> = std::iter::once(reason.clone()).chain(logs).collect();
-    SiteError::Server(all.join("; "))
+    SiteFailure::Server(all.join("; "))
 }

@@ -12,7 +12,7 @@ use toehold_shm::direct::{
 };
 
 use super::bells::{BellsOf, LazyBells};
-use super::recording::{BankRecorder, Tape};
+use super::recording::{BankRecorder, DirectTape};
 use super::table::Entry;
 
 /// Descriptors of a bank, in the order of [`Bank::to_list`].
@@ -31,7 +31,7 @@ pub(crate) struct Own {
     /// Bytes of rings that the node may have in use.
     pub(crate) payload_bound: u64,
     /// What connections carry while a capture runs.
-    pub(crate) tape: Tape,
+    pub(crate) tape: DirectTape,
 }
 
 /// A bank of this node, and the side that it has in it. With it a process opens, accepts and uses
@@ -266,10 +266,10 @@ pub(super) mod tests {
     use super::*;
     use crate::direct::table::tests::entry;
 
-    fn tape() -> Tape {
+    fn tape() -> DirectTape {
         let region = Region::private(SharedTap::bytes_needed()).unwrap();
         let tap = SharedTap::create(&mut Carver::new(region).unwrap()).unwrap();
-        Tape {
+        DirectTape {
             tap: Arc::new(tap),
             mac: [2; 6],
         }

@@ -62,7 +62,7 @@ pub(crate) use self::listener_words::{ListenerBell, ListenerWords};
 use self::own::Part;
 pub(crate) use self::ports::{Ports, share_out};
 pub(crate) use self::published::{Published, Records};
-pub(crate) use self::recording::Tape;
+pub(crate) use self::recording::DirectTape;
 pub(crate) use self::table::{Addresses, BankTable, Entry, OWN, SLOTS, may_come};
 pub use self::waiting::{Bed, DirectWait, RungBy, WaitError, WaitTarget, end_own_sleep};
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use toehold_link::capture::SharedTap;
-use toehold_shm::direct::{Control, Recorder, Segment, ThreadNumber};
+use toehold_shm::direct::{ControlFlag, SegmentRecorder, StreamSegment, ThreadNumber};
 use toehold_wire::tcp::{Flags, Options, Seq, set_checksum};
 use toehold_wire::{Mac, checksum, ethernet, ipv4, ipv6, protocol, tcp};
 
@@ -21,7 +21,7 @@ const MOST_HEADERS: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + tcp::MAX_H
 
 /// The tape of a node's direct connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Tape {
+pub(crate) struct DirectTape {
     pub(crate) tap: Arc<SharedTap>,
     /// The node's hardware address.
     pub(crate) mac: [u8; 6],
@@ -29,13 +29,13 @@ pub(crate) struct Tape {
 
 /// Records for the ends of one bank.
 pub(super) struct BankRecorder {
-    tape: Tape,
+    tape: DirectTape,
     peer_mac: [u8; 6],
     is_own: bool,
 }
 
 impl BankRecorder {
-    pub(super) fn new(tape: Tape, entry: &Entry) -> BankRecorder {
+    pub(super) fn new(tape: DirectTape, entry: &Entry) -> BankRecorder {
         BankRecorder {
             tape,
             peer_mac: entry.addresses.mac,
@@ -44,7 +44,7 @@ impl BankRecorder {
     }
 }
 
-impl Recorder for BankRecorder {
+impl SegmentRecorder for BankRecorder {
     #[inline]
     fn is_on(&self) -> bool {
         self.tape.tap.is_open()
@@ -54,7 +54,7 @@ impl Recorder for BankRecorder {
         !self.is_own
     }
 
-    fn record(&self, thread: ThreadNumber, segment: &Segment<'_>) {
+    fn record(&self, thread: ThreadNumber, segment: &StreamSegment<'_>) {
         let mut macs = [self.tape.mac, self.peer_mac];
         let mut ends = [segment.local, segment.remote];
         if !segment.is_sent {
@@ -70,9 +70,9 @@ impl Recorder for BankRecorder {
 }
 
 /// Writes the headers of a segment from one end to the other, and returns their length.
-fn emit(headers: &mut [u8], macs: [[u8; 6]; 2], ends: [SocketAddr; 2], segment: &Segment<'_>) -> usize {
+fn emit(headers: &mut [u8], macs: [[u8; 6]; 2], ends: [SocketAddr; 2], segment: &StreamSegment<'_>) -> usize {
     let [from, to] = ends;
-    let is_first = segment.control == Control::Open;
+    let is_first = segment.control == ControlFlag::Open;
     let options = Options {
         mss: is_first.then_some(MOST_SEGMENT),
         window_scale: is_first.then_some(WINDOW.1),
@@ -129,7 +129,7 @@ fn to_v6(address: IpAddr) -> std::net::Ipv6Addr {
     }
 }
 
-fn flags(segment: &Segment<'_>) -> Flags {
+fn flags(segment: &StreamSegment<'_>) -> Flags {
     let acknowledges = match segment.acknowledgement {
         Some(_) => Flags::ACK,
         None => Flags::NONE,
@@ -139,10 +139,10 @@ fn flags(segment: &Segment<'_>) -> Flags {
         _ => Flags::PSH,
     };
     let control = match segment.control {
-        Control::None => Flags::NONE,
-        Control::Open => Flags::SYN,
-        Control::End => Flags::FIN,
-        Control::Reset => Flags::RST,
+        ControlFlag::None => Flags::NONE,
+        ControlFlag::Open => Flags::SYN,
+        ControlFlag::End => Flags::FIN,
+        ControlFlag::Reset => Flags::RST,
     };
     acknowledges | data | control
 }

@@ -363,7 +363,7 @@ pub(crate) struct StateLine {
     /// Generation (low 32 bits) and process that took the connection from the queue.
     pub(crate) taker: AtomicU64,
     /// Generation (low 32 bits) of the connection that this node has moved to another listener's
-    /// queue, with the number of that listener from bit 32 on.
+    /// queue. The number of that listener is above it.
     pub(crate) moved: AtomicU64,
     /// Generation of the listener to whose queue the connection was moved.
     pub(crate) moved_to: AtomicU64,

@@ -15,7 +15,7 @@ use super::journal::{Journal, Place, Side};
 use super::lock::{Reentered, ThreadNumber, full_fence};
 use super::memory::MemoryError;
 use super::record::{ListenerId, Record};
-use super::recording::Recorder;
+use super::recording::SegmentRecorder;
 use super::signals::Signals;
 use super::waiter;
 use super::waiters::{Waiters, has_bits, is_on_descriptor};
@@ -51,7 +51,7 @@ pub struct Bank {
     /// Rings a waiter of the other node that sleeps on a descriptor.
     pub ring_descriptor: Box<dyn Fn(WaiterNumber) + Send + Sync>,
     /// Puts what the connections carry into a capture.
-    pub recorder: Option<Box<dyn Recorder>>,
+    pub recorder: Option<Box<dyn SegmentRecorder>>,
 }
 
 /// The record and the window with which an end begins.
@@ -217,9 +217,9 @@ impl Bank {
     }
 
     /// Moves the first connection that waits for a closed listener of this node to the end of the
-    /// queue of another one. Returns `None` if the closed listener's queue is empty, and `false` if
-    /// the other queue has no room: then the connection is claimed for process `process`, which has
-    /// to refuse it. For the engine, one thread at a time.
+    /// queue of another one. Returns `None` if none waits. Returns the connection with `false` if
+    /// the other queue has no room. Then process `process` has claimed it, and has to refuse it. For
+    /// the engine, one thread at a time.
     pub fn move_waiting(&self, closed: u16, heir: ListenerId, process: u16) -> Option<(ConnectionId, bool)> {
         let to = self.signals.queue(heir.number)?;
         let queue = self.signals.queue(closed)?;

@@ -94,7 +94,7 @@ pub use port_batch::{IDLE_NS, MOST_PORTS, PortBatch};
 #[cfg(not(loom))]
 pub use record::{ListenerId, Record};
 #[cfg(not(loom))]
-pub use recording::{Control, Recorder, Segment};
+pub use recording::{ControlFlag, SegmentRecorder, StreamSegment};
 #[cfg(not(loom))]
 pub use signals::Signals;
 #[cfg(not(loom))]

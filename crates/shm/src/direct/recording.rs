@@ -1,8 +1,8 @@
 //! Segments that stand for what a direct connection carries, for a capture.
 //!
-//! Direct connections have no segments. While a capture runs, an end says in segments of TCP what it
-//! sends and receives, in the moment in which it does: positions in the stream are sequence numbers.
-//! A recorder puts them into the capture.
+//! Direct connections have no segments. While a capture runs, an end reports segments of TCP for what
+//! it sends and receives, at that moment. Positions in the stream are sequence numbers. A recorder
+//! puts the segments into the capture.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::io::{IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ const PEER_ENDED: u64 = 1 << 63;
 
 /// What a segment says beside its numbers and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Control {
+pub enum ControlFlag {
     /// Nothing: it carries data, or an acknowledgement alone.
     None,
     /// SYN: it opens a stream.
@@ -34,7 +34,7 @@ pub enum Control {
 
 /// A segment of TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment<'a> {
+pub struct StreamSegment<'a> {
     /// Whether this side has sent it.
     pub is_sent: bool,
     /// This side's address.
@@ -46,13 +46,13 @@ pub struct Segment<'a> {
     /// The sequence number that its sender expects next; `None` in a first SYN.
     pub acknowledgement: Option<u32>,
     /// What it says beside that.
-    pub control: Control,
+    pub control: ControlFlag,
     /// Its bytes.
     pub payload: &'a [u8],
 }
 
 /// Puts segments into a capture.
-pub trait Recorder: Send + Sync {
+pub trait SegmentRecorder: Send + Sync {
     /// Whether a capture runs.
     fn is_on(&self) -> bool;
 
@@ -61,12 +61,12 @@ pub trait Recorder: Send + Sync {
 
     /// Records a segment. Called with a lock of the end: it does not wait for other processes for
     /// longer than a moment.
-    fn record(&self, thread: ThreadNumber, segment: &Segment<'_>);
+    fn record(&self, thread: ThreadNumber, segment: &StreamSegment<'_>);
 }
 
 /// An end whose node is captured.
 struct Recorded<'a> {
-    recorder: &'a dyn Recorder,
+    recorder: &'a dyn SegmentRecorder,
     thread: ThreadNumber,
     record: Record,
     is_peers: bool,
@@ -77,8 +77,14 @@ impl Recorded<'_> {
         self.record.iss.wrapping_add(1).wrapping_add(position as u32)
     }
 
-    fn put(&self, is_sent: bool, [sequence, acknowledgement]: [u32; 2], control: Control, payload: &[u8]) {
-        let segment = Segment {
+    fn put(
+        &self,
+        is_sent: bool,
+        [sequence, acknowledgement]: [u32; 2],
+        control: ControlFlag,
+        payload: &[u8],
+    ) {
+        let segment = StreamSegment {
             is_sent,
             local: self.record.local,
             remote: self.record.remote,
@@ -95,7 +101,7 @@ impl Recorded<'_> {
         let mut position = from;
         for payload in bytes.chunks(MOST_PAYLOAD) {
             let numbers = [self.number(position), acknowledgement];
-            self.put(is_sent, numbers, Control::None, payload);
+            self.put(is_sent, numbers, ControlFlag::None, payload);
             position += payload.len() as u64;
         }
     }
@@ -104,12 +110,12 @@ impl Recorded<'_> {
 impl<'a> End<'a> {
     /// What records for this end at present.
     #[inline]
-    pub(super) fn recorder(&self) -> Option<&'a dyn Recorder> {
+    pub(super) fn recorder(&self) -> Option<&'a dyn SegmentRecorder> {
         let recorder = self.bank().recorder.as_deref()?;
         recorder.is_on().then_some(recorder)
     }
 
-    fn recorded(&self, recorder: &'a dyn Recorder, thread: ThreadNumber) -> Option<Recorded<'a>> {
+    fn recorded(&self, recorder: &'a dyn SegmentRecorder, thread: ThreadNumber) -> Option<Recorded<'a>> {
         Some(Recorded {
             recorder,
             thread,
@@ -134,18 +140,18 @@ impl<'a> End<'a> {
             return;
         }
         let (iss, next) = (recorded.record.iss, recorded.number(0));
-        let syn = Segment {
+        let syn = StreamSegment {
             is_sent: is_connecting,
             local: recorded.record.local,
             remote: recorded.record.remote,
             sequence: iss,
             acknowledgement: None,
-            control: Control::Open,
+            control: ControlFlag::Open,
             payload: &[],
         };
         recorded.recorder.record(thread, &syn);
-        recorded.put(!is_connecting, [iss, next], Control::Open, &[]);
-        recorded.put(is_connecting, [next, next], Control::None, &[]);
+        recorded.put(!is_connecting, [iss, next], ControlFlag::Open, &[]);
+        recorded.put(is_connecting, [next, next], ControlFlag::None, &[]);
     }
 
     /// Records bytes that are about to be visible for the peer, from a position on. `parts` begin at
@@ -153,7 +159,7 @@ impl<'a> End<'a> {
     #[cold]
     pub(super) fn record_sent(
         &self,
-        (recorder, thread): (&'a dyn Recorder, ThreadNumber),
+        (recorder, thread): (&'a dyn SegmentRecorder, ThreadNumber),
         parts: &[IoSlice<'_>],
         start: u64,
         (from, to): (u64, u64),
@@ -176,7 +182,7 @@ impl<'a> End<'a> {
         // With the bit of the peer's end, the word is greater than any position.
         if known & PEER_ENDED == 0 && known < read {
             let numbers = [recorded.number(self.received()), recorded.number(read)];
-            recorded.put(false, numbers, Control::None, &[]);
+            recorded.put(false, numbers, ControlFlag::None, &[]);
         }
     }
 
@@ -185,7 +191,7 @@ impl<'a> End<'a> {
     #[cold]
     pub(super) fn record_received(
         &self,
-        (recorder, thread): (&'a dyn Recorder, ThreadNumber),
+        (recorder, thread): (&'a dyn SegmentRecorder, ThreadNumber),
         into: &[IoSliceMut<'_>],
         (from, to): (u64, u64),
     ) {
@@ -202,14 +208,14 @@ impl<'a> End<'a> {
         recorded.put(
             true,
             [recorded.number(sent), recorded.number(to)],
-            Control::None,
+            ControlFlag::None,
             &[],
         );
     }
 
     /// Records that this side ends its stream, or resets the connection, at a position. The caller
     /// has the write lock.
-    pub(super) fn record_end(&self, thread: ThreadNumber, control: Control, at: u64) {
+    pub(super) fn record_end(&self, thread: ThreadNumber, control: ControlFlag, at: u64) {
         let recorder = self.recorder();
         if let Some(recorded) = recorder.and_then(|recorder| self.recorded(recorder, thread)) {
             let numbers = [recorded.number(at), self.acknowledged(&recorded)];
@@ -219,7 +225,7 @@ impl<'a> End<'a> {
 
     /// Records that the peer's stream ends at a position, or that the peer has reset the connection,
     /// once.
-    pub(super) fn record_peer_end(&self, thread: ThreadNumber, control: Control, at: u64) {
+    pub(super) fn record_peer_end(&self, thread: ThreadNumber, control: ControlFlag, at: u64) {
         let recorder = self.recorder();
         let Some(recorded) = recorder.and_then(|recorder| self.recorded(recorder, thread)) else {
             return;
@@ -233,8 +239,8 @@ impl<'a> End<'a> {
             let read = recorded.number(self.read_by_peer().min(self.sent()));
             recorded.put(false, [recorded.number(at), read], control, &[]);
         }
-        if control == Control::End {
-            recorded.put(true, [sent, recorded.number(at + 1)], Control::None, &[]);
+        if control == ControlFlag::End {
+            recorded.put(true, [sent, recorded.number(at + 1)], ControlFlag::None, &[]);
         }
     }
 }

@@ -30,8 +30,8 @@ use self::relay::RelayOrders;
 use crate::control::Counter;
 use crate::description::Descriptions;
 use crate::direct::{
-    Addresses, Bank, BankTable, BellsOf, Counts, Entry, FEW, LazyBells, ListenerBell, ListenerWords, OWN,
-    Own, Ports, SLOTS, SharedWords, Tape,
+    Addresses, Bank, BankTable, BellsOf, Counts, DirectTape, Entry, FEW, LazyBells, ListenerBell,
+    ListenerWords, OWN, Own, Ports, SLOTS, SharedWords,
 };
 
 use super::ENGINE;
@@ -147,7 +147,7 @@ impl Banks {
             waiters: waiters.with_local_ring(move |waiter| rung.ring(waiter)),
             bells,
             payload_bound,
-            tape: Tape {
+            tape: DirectTape {
                 tap,
                 mac: addresses.mac,
             },

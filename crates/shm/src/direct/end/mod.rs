@@ -21,7 +21,7 @@ use super::handle::{Bank, BeginError, Beginning};
 use super::journal::Step;
 use super::lines::{Arming, Incoming, MOST_WINDOW, Outgoing, PeerLines, StreamState};
 use super::lock::{Reentered, ThreadNumber, full_fence, lock, unlock_and_fence};
-use super::recording::Control;
+use super::recording::ControlFlag;
 
 /// An end of a connection, as a process uses it for one call.
 #[derive(Debug, Clone, Copy)]
@@ -180,8 +180,8 @@ impl<'a> End<'a> {
     fn set_state(&self, thread: ThreadNumber, state: StreamState) {
         match state {
             StreamState::Open => {}
-            StreamState::Fin(at) => self.record_end(thread, Control::End, at),
-            StreamState::Reset(at) => self.record_end(thread, Control::Reset, at),
+            StreamState::Fin(at) => self.record_end(thread, ControlFlag::End, at),
+            StreamState::Reset(at) => self.record_end(thread, ControlFlag::Reset, at),
         }
         self.out.set_state(state);
     }

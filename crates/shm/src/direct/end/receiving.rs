@@ -6,7 +6,7 @@ use super::End;
 use crate::direct::journal::Step;
 use crate::direct::lines::{Offence, StreamState};
 use crate::direct::lock::{Reentered, ThreadNumber, lock, unlock_and_fence};
-use crate::direct::recording::Control;
+use crate::direct::recording::ControlFlag;
 
 /// Why nothing was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -107,11 +107,11 @@ impl End<'_> {
                 None => {}
                 Some(StreamState::Open) => return Err(ReceiveError::Empty),
                 Some(StreamState::Fin(_)) => {
-                    self.record_peer_end(thread, Control::End, available.r);
+                    self.record_peer_end(thread, ControlFlag::End, available.r);
                     return Ok((0, available.r));
                 }
                 Some(StreamState::Reset(_)) => {
-                    self.record_peer_end(thread, Control::Reset, available.r);
+                    self.record_peer_end(thread, ControlFlag::Reset, available.r);
                     return Err(ReceiveError::Reset);
                 }
             }

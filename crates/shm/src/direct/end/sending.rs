@@ -205,10 +205,10 @@ impl End<'_> {
 
     /// The largest class to continue in, if the present one is what leaves no room.
     ///
-    /// The next change has to wait until the peer has read what lies in the present ring. So a
-    /// stream whose peer does not read gets at once what a stream is given without patience, or what
-    /// holds all `missing` bytes of the call: a program may write much before it reads, or accepts,
-    /// at the other end itself.
+    /// The next change has to wait until the peer has read what lies in the present ring. A peer may
+    /// not read for long: a program may write much before it reads, or accepts, at the other end
+    /// itself. So the first larger ring holds all `missing` bytes of the call, and no less than a
+    /// stream is given without patience.
     fn larger_class(&self, room: Room, missing: u64) -> Option<Class> {
         let limit = self.out.class_limit(self.bank().class_limit);
         let next = room
