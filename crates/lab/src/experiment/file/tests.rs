@@ -98,7 +98,7 @@ fn mistakes_are_reported_with_their_line() {
         (
             "\"unix\", \"kernel",
             "\"tcp\", \"kernel",
-            "small.toml:4: there is no candidate `tcp`; there are toehold",
+            "small.toml:4: there is no candidate `tcp`; there are direct, toehold",
         ),
         (
             "\"kernel-loopback\"]\n",
