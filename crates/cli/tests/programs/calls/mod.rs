@@ -12,13 +12,28 @@ use crate::{Place, accepted, alike, alike_directly, free_port, output};
 
 /// The output of a script, which must be the same everywhere.
 fn says(place: &Place, script: &str) -> String {
+    says_of(place, script, &[])
+}
+
+/// The output of a script with parts. Over the kernel it has a network namespace of its own:
+/// other programs take none of the ports that it found free.
+fn says_of(place: &Place, script: &str, words: &[&str]) -> String {
+    const APART: [&str; 6] = [
+        "unshare",
+        "--net",
+        "sh",
+        "-c",
+        "ip link set lo up && ip route add default dev lo && exec \"$@\"",
+        "apart",
+    ];
     place.file("said.py", include_str!("said.py"));
     let script = place.file("script.py", script);
-    place.says(&["python3", &script])
+    let apart: &[&str] = if place.nodes.is_none() { &APART } else { &[] };
+    place.says(&[apart, &["python3", &script], words].concat())
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn calls_return_results_of_kernel() {
     alike(0, |place| {
         let said = says(place, include_str!("calls.py"));
@@ -32,38 +47,38 @@ fn calls_return_results_of_kernel() {
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn blocking_calls_wait_like_kernel() {
     alike(0, |place| says(place, include_str!("waits.py")));
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn calls_on_direct_connections_return_results_of_kernel() {
     alike_directly(10, |place| says(place, include_str!("calls.py")));
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn blocking_calls_on_direct_connections_wait_like_kernel() {
     alike_directly(5, |place| says(place, include_str!("waits.py")));
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn direct_connection_closed_by_last_process_ends_at_once() {
     alike_directly(5, |place| says(place, include_str!("ended.py")));
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn options_of_direct_connections_return_values_of_kernel() {
     // The first connection to a listener that no thread has waited for is one over TCP.
     alike_directly(1, |place| says(place, include_str!("options.py")));
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn connection_closed_by_last_process_ends_at_once() {
     alike(0, |place| says(place, include_str!("ended.py")));
 }
@@ -80,7 +95,7 @@ fn handler_waiting_for_children_takes_no_memory() {
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn options_return_values_of_kernel() {
     alike(0, |place| says(place, include_str!("options.py")));
 }
@@ -129,15 +144,8 @@ fn differences_match_conformance_page() {
 /// The page of options, generated from the library's table.
 const PAGE: &str = include_str!("../../../../../docs/socket-options.md");
 
-/// The output of a script with parts.
-fn says_of(place: &Place, script: &str, words: &[&str]) -> String {
-    place.file("said.py", include_str!("said.py"));
-    let script = place.file("script.py", script);
-    place.says(&[&["python3", &script], words].concat())
-}
-
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn every_option_matches_its_table() {
     alike(0, |place| {
         let page = place.file("socket-options.md", PAGE);
@@ -159,31 +167,31 @@ fn has_its_effect(part: &str) {
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn received_data_are_stamped() {
     has_its_effect("stamps");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn timestamps_of_sent_data_are_refused() {
     has_its_effect("sent_stamps");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn bpf_programs_for_listener_choice_are_refused() {
     has_its_effect("choosers");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn segment_filters_are_refused() {
     has_its_effect("filters");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn pacing_rate_is_not_exceeded() {
     has_its_effect("pace");
 }
@@ -195,7 +203,7 @@ fn forced_buffer_holds_requested_bytes() {
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn tcp_info_has_all_fields_of_kernel() {
     has_its_effect("info");
 }
@@ -210,37 +218,37 @@ fn errors_are_the_kernels(part: &str) {
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn epoll_checks_arguments_like_kernel() {
     errors_are_the_kernels("epoll");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn bind_returns_results_of_kernel() {
     errors_are_the_kernels("bind");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn discarded_bytes_touch_no_buffer() {
     errors_are_the_kernels("discarded");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn call_moves_at_most_two_gibibytes() {
     errors_are_the_kernels("huge");
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn messages_match_kernel() {
     alike(0, |place| says(place, include_str!("messages.py")));
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn fast_open_mptcp_and_dissolved_sockets_connect_on_node() {
     alike(15, |place| {
         let echo = place.file("echo.py", include_str!("echo.py"));
@@ -281,7 +289,7 @@ EINVAL EINVAL
 /// Runs on nodes alone: over the kernel, the administrator decides whether listeners accept early
 /// data.
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn first_bytes_with_known_cookie_travel_with_syn() {
     let nodes = Fabrics::new();
     nodes.succeeds("up server client");
@@ -373,7 +381,7 @@ fn every_function_of_library_is_in_document() {
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn connection_taken_from_other_process_works() {
     const SCRIPT: &str = "
 import ctypes, os, socket
@@ -399,7 +407,7 @@ print(client.send(b'more'), server.recv(99))
 }
 
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn port_of_connection_is_taken_and_dissolved_socket_was_reset() {
     alike(0, |place| says(place, include_str!("ports.py")));
 }
@@ -428,7 +436,7 @@ fn interfaces_have_addresses_of_node() {
 
 /// The kernel's TCP maps received data for reading.
 #[test]
-#[ignore = "needs python3"]
+#[ignore = "needs root, python3"]
 fn connection_is_not_mapped() {
     const SCRIPT: &str = "
 import ctypes, errno, socket
