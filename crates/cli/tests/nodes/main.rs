@@ -356,6 +356,29 @@ fn node_without_descriptors_serves_its_programs_and_recovers() {
     connect().status().unwrap();
 }
 
+/// Regression: an engine that had taken the last descriptor could not report, and `up` waited for it.
+#[test]
+fn engine_with_too_few_descriptors_is_refused_at_once() {
+    let fabrics = Fabrics::new();
+    let mut refused = 0;
+    for limit in (16..120).step_by(4) {
+        let program = fabrics.command("up web");
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" up web")]);
+        limited.arg(program.get_program()).stdin(Stdio::null());
+        limited.env("TOEHOLD_RUNTIME_DIR", fabrics.0.path());
+        let output = limited.output().unwrap();
+        if output.status.success() {
+            fabrics.succeeds("down web");
+            continue;
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("ulimit -n"), "{limit}: {said}");
+        refused += 1;
+    }
+    assert!(refused > 10, "{refused} are refused");
+}
+
 /// Two programs, played by this process, on nodes whose engines are separate processes.
 #[test]
 fn activity_of_programs_is_visible() {

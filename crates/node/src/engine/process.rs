@@ -1,10 +1,13 @@
 //! The engine process itself, from its beginning to its end.
 
+use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -47,11 +50,19 @@ fn main_with(
     // started this one has seen to that already.
     let _ = setsid();
     raise_descriptor_limit();
+    let reserve = match Reserve::new() {
+        Ok(reserve) => reserve,
+        Err(error) => {
+            // The descriptors of the standard streams are all that there is.
+            let _ = serde_json::to_writer(io::stdout(), &Report::Failed(told(&error)));
+            return ExitCode::FAILURE;
+        }
+    };
     match start(role, kept, seat, host) {
         Ok(engine) => {
             // A working directory would keep its file system busy.
             let _ = std::env::set_current_dir("/");
-            report(&Report::Ready(engine.record().clone()));
+            reserve.report(&Report::Ready(engine.record().clone()));
             engine.run();
             ExitCode::SUCCESS
         }
@@ -61,7 +72,7 @@ fn main_with(
                 Some(StartError::Take(TakeError::NameInUse(_)))
             );
             let report_of = if taken { Report::NameInUse } else { Report::Failed };
-            report(&report_of(error.to_string()));
+            reserve.report(&report_of(told(&*error)));
             ExitCode::FAILURE
         }
     }
@@ -87,19 +98,57 @@ fn take_keeper(inode: u64) -> io::Result<KeeperEnd> {
     Ok(KeeperEnd { descriptor, inode })
 }
 
-/// Writes the report and closes the pipe, for whose end a launcher waits that reads no report. The
-/// standard output is `/dev/null` before the launcher learns anything.
-fn report(report: &Report) {
-    let pipe = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3);
-    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdout(&null);
+/// Descriptors that the first programs of a node need. An engine that has fewer left does not start.
+const LEAST_FREE: usize = 16;
+
+/// Descriptors that are taken before the node is made, so that it cannot take the last ones.
+struct Reserve {
+    /// The pipe to the launcher.
+    pipe: OwnedFd,
+    null: OwnedFd,
+    /// Free once the node is made.
+    _free: Vec<OwnedFd>,
+}
+
+impl Reserve {
+    fn new() -> io::Result<Self> {
+        let pipe = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+        let null: OwnedFd = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?
+            .into();
+        let copies = (0..LEAST_FREE).map(|_| Ok(rustix::io::fcntl_dupfd_cloexec(&null, 3)?));
+        let _free = copies.collect::<io::Result<_>>()?;
+        Ok(Self { pipe, null, _free })
     }
-    // Without a descriptor the launcher sees the pipe's end.
-    let Ok(pipe) = pipe else { return };
-    let mut pipe = io::BufWriter::new(File::from(pipe));
-    // The launcher may have ended.
-    let _ = serde_json::to_writer(&mut pipe, report);
-    let _ = pipe.flush();
+
+    /// Writes the report and closes the pipe, for whose end a launcher waits that reads no report.
+    /// The standard output is `/dev/null` before the launcher learns anything.
+    fn report(self, report: &Report) {
+        let _ = rustix::stdio::dup2_stdout(&self.null);
+        let mut pipe = io::BufWriter::new(File::from(self.pipe));
+        // The launcher may have ended.
+        let _ = serde_json::to_writer(&mut pipe, report);
+        let _ = pipe.flush();
+    }
+}
+
+/// An error's text, with advice if the cause is the limit of descriptors.
+fn told(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
+    let mut lacks_descriptors = false;
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let errno = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+        let errno = errno.or(error.downcast_ref::<Errno>().copied());
+        lacks_descriptors |= matches!(errno, Some(Errno::MFILE | Errno::NFILE));
+        cause = error.source();
+    }
+    match lacks_descriptors && !text.contains("ulimit") {
+        true => format!("{text}; raise the limit of descriptors (`ulimit -n 1024`)"),
+        false => text,
+    }
 }
 
 /// Raises the limit of descriptors to the most that the system allows. Every process and every peer

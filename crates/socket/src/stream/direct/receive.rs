@@ -111,6 +111,10 @@ impl DirectConnection {
                     }
                     IoSliceMut::advance_slices(&mut left, more);
                 }
+                // A signal's handler comes before the bytes behind the mark.
+                Err(Errno::AGAIN) if interrupts::is_pending() => {
+                    return (received > 0).then_some(received).ok_or_else(would_block);
+                }
                 Err(Errno::AGAIN) => {}
                 Err(error) if received == 0 => return Err(error.into()),
                 Err(_) => return Ok(received),
