@@ -44,7 +44,7 @@ pub enum RegionError {
     },
     /// The kernel refused to make the memory.
     #[error("cannot make shared memory: {0} (is there enough memory, and are memfds allowed?)")]
-    Create(Errno),
+    Create(#[source] Errno),
     /// The kernel refused to map the memory.
     #[error("cannot map {len} bytes of shared memory: {errno} (see `ulimit -v` and vm.max_map_count)")]
     Map {
