@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde::Serialize;
-use toehold_lab::site::{self, Deployment, LoadOptions, SiteLoad, SiteNeed, SiteView, Sites};
+use toehold_lab::site::{self, Deployment, LoadOptions, SiteLife, SiteLoad, SiteNeed, SiteView, Sites};
 
 use crate::nodes::{span, table};
 use crate::{interrupt, json};
@@ -167,6 +167,10 @@ pub(crate) struct SiteRunner {
 
     #[arg(long)]
     sites: PathBuf,
+
+    /// End with standard input
+    #[arg(long)]
+    held: bool,
 }
 
 /// The command line of a request that shows whether a site works.
@@ -195,7 +199,12 @@ impl SiteRunner {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let stop = interrupt::flag()?;
         let sites = Sites::in_directory(&self.sites)?;
-        Ok(site::run(&self.plan, &sites, &own()?, &stop))
+        let life = if self.held {
+            SiteLife::WithInput
+        } else {
+            SiteLife::Own
+        };
+        Ok(site::run(&self.plan, &sites, &own()?, life, &stop))
     }
 }
 

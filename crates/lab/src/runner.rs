@@ -11,7 +11,8 @@ use crate::group::Group;
 use crate::pair::{Between, PairError};
 use crate::process::Launcher;
 use crate::programs;
-use crate::samples::{Outcome, Sample, Store, StoreError};
+use crate::samples::{Outcome, Sample, Side, Store, StoreError};
+use crate::site::{self, SiteCandidate};
 use crate::testbed::Candidate;
 use crate::workload::{Cell, Workload};
 
@@ -206,8 +207,7 @@ impl<'a> Run<'a> {
         if self.taken.contains(&(round, what.name(), name.clone())) {
             return Ok(());
         }
-        let supports = |known: &Candidate| known.name == name.as_str() && (known.supports)(&what.workload);
-        if !self.runner.candidates.iter().any(supports) || !self.standing[candidate].is_worth_trying(cell) {
+        if !self.supports(name, &what.workload) || !self.standing[candidate].is_worth_trying(cell) {
             return Ok(());
         }
         observer.begins(sequence, self.total, round, &what.name(), name);
@@ -235,6 +235,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Whether a candidate can be measured with a workload.
+    fn supports(&self, name: &str, workload: &Workload) -> bool {
+        if let Some(deployment) = self.plan.deployments.get(name) {
+            return deployment.check(workload).is_ok();
+        }
+        let mut known = self.runner.candidates.iter();
+        known.any(|known| known.name == name && (known.supports)(workload))
+    }
+
     /// Takes a measurement; `None` if it was interrupted. Failed processes are not used again.
     /// Neither are unpinned ones, which would disturb others.
     fn measure(
@@ -247,6 +256,9 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Outcome>, StoreError> {
         let (stop, settings) = (self.runner.stop, &self.plan.settings);
         let workload = cell.workload;
+        if let Some(deployment) = self.plan.deployments.get(&self.plan.candidates[candidate]) {
+            return Ok(self.measure_deployment(&workload, deployment));
+        }
         if self
             .runner
             .is_of_programs(&self.plan.candidates[candidate], &workload)
@@ -319,15 +331,21 @@ impl<'a> Run<'a> {
             toehold: &toehold,
             settings: &self.plan.settings,
         };
-        match programs::measure_cell(cell, on, &self.stock, self.runner.stop) {
-            Ok((client, server)) => {
-                let [client, server] = [client, server].map(Box::new);
-                Some(Outcome::Measured { client, server })
-            }
-            Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
-            Err(PairError::Failed(reason)) => Some(failed(reason)),
-            Err(PairError::Interrupted) => None,
-        }
+        outcome(programs::measure_cell(cell, on, &self.stock, self.runner.stop))
+    }
+
+    /// Takes a measurement on a deployment, all of which is new each time.
+    fn measure_deployment(&self, workload: &Workload, candidate: &SiteCandidate) -> Option<Outcome> {
+        let toehold = match self.runner.launcher.program.canonicalize() {
+            Ok(toehold) => toehold,
+            Err(error) => return Some(self.cannot_start(&error)),
+        };
+        let run = site::DeploymentRun {
+            candidate,
+            toehold: &toehold,
+            settings: &self.plan.settings,
+        };
+        outcome(site::measure(workload, run, self.runner.stop))
     }
 
     /// The other machine of a candidate between two, or the reason why it cannot be used.
@@ -346,6 +364,19 @@ impl<'a> Run<'a> {
     fn cannot_start(&self, error: &io::Error) -> Outcome {
         let program = self.runner.launcher.program.display();
         failed(format!("cannot start {program}: {error}"))
+    }
+}
+
+/// The outcome of a measurement of programs; `None` if it was interrupted.
+fn outcome(measured: Result<(Side, Side), PairError>) -> Option<Outcome> {
+    match measured {
+        Ok((client, server)) => {
+            let [client, server] = [client, server].map(Box::new);
+            Some(Outcome::Measured { client, server })
+        }
+        Err(PairError::Unavailable(reason)) => Some(Outcome::Unavailable { reason }),
+        Err(PairError::Failed(reason)) => Some(failed(reason)),
+        Err(PairError::Interrupted) => None,
     }
 }
 

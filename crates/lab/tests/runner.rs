@@ -143,6 +143,7 @@ fn plan(candidates: &[&str], workloads: Vec<Workload>, patience_ms: u64) -> Plan
         paper: None,
         stop: None,
         rounds: 2,
+        deployments: std::collections::BTreeMap::new(),
         seed: 1,
         settings: Settings {
             warm_up_ms: 1,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use toehold_lab::experiment::{PlanFile, builtin};
+use toehold_lab::site::SiteCandidate;
 use toehold_lab::{Plan, programs, testbed};
 
 use crate::json;
@@ -103,7 +104,9 @@ fn needs(plan: &Plan) -> Vec<Need> {
         .filter(|known| plan.candidates.iter().any(|name| name == known.name));
     let of_candidates = used.flat_map(|candidate| candidate.programs);
     let of_workloads = plan.cells.iter().flat_map(|cell| cell.workload.programs());
-    for &(program, package) in of_candidates.chain(of_workloads) {
+    let of_deployments = plan.deployments.values().flat_map(SiteCandidate::programs);
+    let of_others = of_candidates.chain(of_workloads).copied();
+    for (program, package) in of_others.chain(of_deployments) {
         if !needs.iter().any(|need| need.program == program) {
             needs.push(Need {
                 program,

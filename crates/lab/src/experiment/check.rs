@@ -1,6 +1,7 @@
 //! Checks that a plan can be carried out.
 
 use super::{MAX_ROUNDS, MOST_OF_A_KIND, Plan, Settings, StopRule};
+use crate::site::MOST_CLIENTS;
 use crate::testbed::Candidate;
 use crate::workload::{Cell, Workload};
 
@@ -118,7 +119,10 @@ impl Plan {
         let names = self.cells.iter().map(Cell::name).collect::<Vec<_>>();
         distinct(&names, "workloads")?;
         distinct(&self.candidates, "candidates")?;
-        let unknown = |name: &&String| !known.iter().any(|candidate| candidate.name == name.as_str());
+        let unknown = |name: &&String| match self.deployments.is_empty() {
+            true => !known.iter().any(|candidate| candidate.name == name.as_str()),
+            false => !self.deployments.contains_key(name.as_str()),
+        };
         match self.candidates.iter().find(unknown) {
             Some(name) => {
                 let known = known.iter().map(|candidate| candidate.name);
@@ -164,6 +168,7 @@ impl Cell {
     /// Whether any candidate can measure the workload.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let is_beyond = |(name, value): (String, u64)| match name.as_str() {
+            "clients" if self.workload.is_of_sites() => !(1..=MOST_CLIENTS.into()).contains(&value),
             "clients" | "streams" | "pairs" => !(1..=MOST_OF_A_KIND).contains(&value),
             "rate" => value == 0,
             _ => false,

@@ -102,6 +102,7 @@ pub fn plan(options: Options) -> Plan {
         stop: None,
         candidates: options.candidates,
         rounds: options.rounds,
+        deployments: std::collections::BTreeMap::new(),
         seed: options.seed,
         settings: options.settings,
     }

@@ -46,6 +46,7 @@ pub fn plan(options: Options, quick: bool) -> Plan {
         comparisons,
         candidates: options.candidates,
         rounds: options.rounds,
+        deployments: std::collections::BTreeMap::new(),
         seed: options.seed,
         settings: options.settings,
     }

@@ -18,12 +18,15 @@ const CLIENT: Duration = Duration::from_millis(60);
 /// Overhead of unmodified programs, with the nodes or namespaces that each cell creates.
 const PROGRAMS: Duration = Duration::from_millis(600);
 
+/// Overhead of a site, which is new in each measurement.
+const SITE: Duration = Duration::from_millis(2500);
+
 impl Plan {
     /// The approximate duration if every cell is certain after the plan's rounds.
     pub fn length(&self, known: &[Candidate]) -> Duration {
-        let candidates = known
-            .iter()
-            .filter(|known| self.candidates.iter().any(|name| name == known.name));
+        let candidates = known.iter().filter(|known| {
+            self.deployments.is_empty() && self.candidates.iter().any(|name| name == known.name)
+        });
         let of_candidate = |candidate: &Candidate| {
             let cells = self
                 .cells
@@ -39,6 +42,11 @@ impl Plan {
             };
             cells.map(length).sum::<Duration>() + START
         };
-        candidates.map(of_candidate).sum::<Duration>() * self.rounds
+        let sites = self
+            .cells
+            .iter()
+            .map(|cell| cell.workload.length(&self.settings) + SITE);
+        let sites = sites.sum::<Duration>() * u32::try_from(self.deployments.len()).unwrap_or(1);
+        (candidates.map(of_candidate).sum::<Duration>() + sites) * self.rounds
     }
 }

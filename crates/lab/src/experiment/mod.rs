@@ -23,12 +23,14 @@ pub use options::Options;
 pub use paper::{Paper, PaperUnit, Said, Trend};
 pub use wanted::{Limit, Verdict, Wanted};
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::programs::web;
+use crate::site::SiteCandidate;
 use crate::workload::{Cell, Trace, Workload};
 
 /// Most rounds of a plan.
@@ -49,6 +51,9 @@ pub struct Plan {
     pub cells: Vec<Cell>,
     /// Names of the candidates, in the order of the report's columns.
     pub candidates: Vec<String>,
+    /// The deployments that candidates are, by name. Without any, candidates are testbeds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub deployments: BTreeMap<String, SiteCandidate>,
     /// The reported ratios, the most important ones first.
     pub comparisons: Vec<Comparison>,
     /// The parts of figures to show besides the main ones, such as `share_server`.
@@ -126,6 +131,9 @@ impl Plan {
         for cell in &mut self.cells {
             if let Workload::WebTrace { trace, .. } | Workload::WebZipf { trace, .. } = &mut cell.workload {
                 *trace = Trace::WorldCup;
+                self.settings.trace = Some(log.canonicalize()?);
+            }
+            if cell.workload.is_of_sites() {
                 self.settings.trace = Some(log.canonicalize()?);
             }
         }

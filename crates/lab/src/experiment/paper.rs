@@ -71,6 +71,9 @@ pub enum PaperUnit {
     /// 10⁹ bits a second.
     #[serde(rename = "Gb/s")]
     Gigabits,
+    /// Millions of bytes a second.
+    #[serde(rename = "MB/s")]
+    Megabytes,
     /// Share of a core, or of all cores if the text says so: 0.35 is 35 %.
     #[serde(rename = "cores")]
     Cores,

@@ -134,6 +134,7 @@ pub fn plan(options: Options, depth: &Depth) -> Result<Plan, SizeError> {
         stop: None,
         candidates: options.candidates,
         rounds: options.rounds,
+        deployments: std::collections::BTreeMap::new(),
         seed: options.seed,
         settings: options.settings,
     })

@@ -24,6 +24,7 @@ fn plan() -> Plan {
             baseline: "floor".into(),
         }],
         rounds: 5,
+        deployments: std::collections::BTreeMap::new(),
         seed: 1,
         settings: Settings {
             warm_up_ms: 1,

@@ -87,6 +87,7 @@ pub fn plan(options: Options, factors: &Factors) -> Plan {
         stop: None,
         candidates: options.candidates,
         rounds: options.rounds,
+        deployments: std::collections::BTreeMap::new(),
         seed: options.seed,
         settings: options.settings,
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::candidate::{On, way_of};
 use super::place::{Places, Shape, Way};
 use super::rows::web_server;
-use super::web::{Asked, Counted, Order};
+use super::web::{Asked, Counted, Extent, Order};
 use super::workers::{self, Stock};
 use super::{Files, Generator, Lines, PATIENCE, exchange, find, mpi};
 use crate::pair::PairError;
@@ -131,8 +131,8 @@ fn web(
     let order = Order {
         clients,
         asked,
-        warm_up: span(on.settings.warm_up_ms),
-        span: span(on.settings.span_ms),
+        warm_up: Extent::Span(span(on.settings.warm_up_ms)),
+        span: Extent::Span(span(on.settings.span_ms)),
         patience: span(on.settings.patience_ms),
         engines: match way {
             Way::Toehold => places.engines(),
@@ -149,7 +149,7 @@ fn web(
         client: CLIENTS,
         loops: 0,
         seconds: 0,
-        limit: order.warm_up + order.span + order.patience + PATIENCE,
+        limit: span(on.settings.warm_up_ms) + span(on.settings.span_ms) + order.patience + PATIENCE,
     };
     let before = places.offloaded();
     let said = exchange(&places, &lines, way, stop)?;

@@ -106,7 +106,7 @@ impl Files {
     }
 
     /// The keeper that cleans up.
-    pub(super) fn keeper(&self) -> &Keeper {
+    pub(crate) fn keeper(&self) -> &Keeper {
         &self.keeper
     }
 

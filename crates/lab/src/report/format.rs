@@ -50,10 +50,11 @@ pub(super) fn unit(quantity: Quantity, is_long: bool) -> &'static str {
         Quantity::Rate => "(1/s)",
         Quantity::CpuPerThousand => "(ms/1000)",
         Quantity::CpuPerGigabyte => "(s/GB)",
-        Quantity::Share | Quantity::Availability | Quantity::Hits => "(%)",
+        Quantity::Share | Quantity::Availability | Quantity::Hits | Quantity::Utilization => "(%)",
         Quantity::PerMessage => "(1/message)",
         Quantity::Interrupts => "(1/s)",
         Quantity::Pcbs => "(PCBs)",
+        Quantity::FileBandwidth => "(MB/s)",
     }
 }
 
@@ -63,10 +64,13 @@ pub(super) fn shown(value: f64, quantity: Quantity, is_long: bool) -> String {
         Quantity::Time if is_long => digits(value / 1e6),
         Quantity::Time => digits(value / 1e3),
         Quantity::Throughput => digits(value / 1e9),
+        Quantity::FileBandwidth => digits(value / 1e6),
         Quantity::Rate | Quantity::Interrupts => format!("{value:.0}"),
         Quantity::CpuPerThousand => digits(value * 1e3),
         Quantity::CpuPerGigabyte | Quantity::PerMessage | Quantity::Pcbs => digits(value),
-        Quantity::Share | Quantity::Availability | Quantity::Hits => digits(value * 100.0),
+        Quantity::Share | Quantity::Availability | Quantity::Hits | Quantity::Utilization => {
+            digits(value * 100.0)
+        }
     }
 }
 

@@ -66,6 +66,7 @@ pub(super) fn divisor(unit: PaperUnit) -> f64 {
     match unit {
         PaperUnit::Microseconds => 1e3,
         PaperUnit::Gigabits => 1e9,
+        PaperUnit::Megabytes => 1e6,
         PaperUnit::Ratio | PaperUnit::Cores | PaperUnit::PerSecond | PaperUnit::Pcbs => 1.0,
         PaperUnit::Percent => 1e-2,
     }
@@ -76,6 +77,7 @@ fn suffix(unit: PaperUnit) -> &'static str {
         PaperUnit::Ratio => "",
         PaperUnit::Microseconds => " µs",
         PaperUnit::Gigabits => " Gb/s",
+        PaperUnit::Megabytes => " MB/s",
         PaperUnit::Cores => " cores",
         PaperUnit::PerSecond => " /s",
         PaperUnit::Pcbs => " PCBs",

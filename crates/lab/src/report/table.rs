@@ -55,6 +55,9 @@ pub fn text(report: &Report, look: Look) -> String {
     };
     text.push_str(&match plan.is_alone() {
         true => format!("{rounds}, core {server}, seed {}\n", plan.seed),
+        false if !plan.cells.iter().any(|cell| cell.workload.has_span()) => {
+            format!("{rounds}, {cores}, seed {}\n", plan.seed)
+        }
         false => format!(
             "{rounds} of {} ms each, {cores}, seed {}, congestion control {}\n",
             settings.span_ms, plan.seed, settings.congestion,
@@ -95,7 +98,9 @@ pub fn text(report: &Report, look: Look) -> String {
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
-const GROUPS: [Group; 13] = [
+const GROUPS: [Group; 15] = [
+    ("Sites: requests of all clients", Workload::is_of_sites),
+    ("Files, from begin to end", Workload::is_of_files),
     ("Latency: half a round trip", |workload| {
         matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),

@@ -64,6 +64,17 @@ impl Counts {
         self.0.iter().find(reached).map(|(duration, _)| *duration)
     }
 
+    /// The mean, in nanoseconds; `None` if there are none.
+    pub fn mean_ns(&self) -> Option<f64> {
+        let sum: f64 = self
+            .0
+            .iter()
+            .map(|&(duration, count)| duration as f64 * count as f64)
+            .sum();
+        let total = self.total();
+        (total > 0).then(|| sum / total as f64)
+    }
+
     /// All durations of both.
     pub fn and(&self, other: &Self) -> Self {
         let mut counts = BTreeMap::new();

@@ -49,9 +49,70 @@ pub struct Side {
     /// The progress of a computing loop beside the traffic.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub computed: Option<Box<Computed>>,
+    /// The emulated disks of a deployment: on the server's side.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub disks: Vec<DiskUse>,
+    /// The tiers of a site, and its clients: on the server's side.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tiers: Vec<TierUse>,
     /// The results of a process without another side, by their part of the figures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub values: BTreeMap<String, f64>,
+}
+
+/// What an emulated disk did in a measurement.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskUse {
+    /// Reads and writes.
+    pub requests: u64,
+    /// Requests that begin where the one before ended.
+    pub sequential: u64,
+    /// Bytes of reads.
+    pub read_bytes: u64,
+    /// Bytes of writes.
+    pub written_bytes: u64,
+    /// Nanoseconds from arrival to begin by the law, summed over requests.
+    pub waited_ns: u64,
+    /// Nanoseconds from begin to end by the law, summed over requests.
+    pub served_ns: u64,
+    /// Nanoseconds of service, summed over heads.
+    pub busy_ns: u64,
+    /// The duration of the count, in nanoseconds.
+    pub span_ns: u64,
+    /// Number of heads.
+    pub heads: u32,
+    /// Lateness by the block layer's count, as a share of the mean service.
+    pub late_share: Option<f64>,
+}
+
+impl DiskUse {
+    /// The share of the time in which its heads are busy; `None` without a span.
+    pub fn utilization(&self) -> Option<f64> {
+        let span_ns = self.span_ns as f64 * f64::from(self.heads.max(1));
+        (span_ns > 0.0).then(|| self.busy_ns as f64 / span_ns)
+    }
+}
+
+/// What a tier of a site spent in a measurement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierUse {
+    /// The name of the tier, or `clients`.
+    pub name: String,
+    /// Processor time of its programs, in nanoseconds.
+    pub user_ns: u64,
+    /// Processor time of the kernel for them, in nanoseconds.
+    pub system_ns: u64,
+    /// Processor time of its node's engine, in nanoseconds.
+    pub engine_ns: u64,
+    /// Bytes of files in the page cache that its programs read first.
+    pub cached_bytes: u64,
+}
+
+impl TierUse {
+    /// All of its processor time, in nanoseconds.
+    pub fn processor_ns(&self) -> u64 {
+        self.user_ns + self.system_ns + self.engine_ns
+    }
 }
 
 /// Totals of the machine, which the kernel does not count by process.
@@ -128,6 +189,8 @@ impl Side {
                 .chain(one.retransmits)
                 .reduce(|one, other| one + other),
             computed: all.computed.or(one.computed),
+            disks: all.disks.into_iter().chain(one.disks).collect(),
+            tiers: all.tiers.into_iter().chain(one.tiers).collect(),
             values: all.values.into_iter().chain(one.values).collect(),
         })
     }

@@ -172,6 +172,7 @@ mod tests {
         let directory = interrupted(results.path(), &header);
         let now = Header {
             plan: crate::Plan {
+                deployments: std::collections::BTreeMap::new(),
                 seed: 8,
                 ..header.plan.clone()
             },

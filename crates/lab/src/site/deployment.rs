@@ -11,6 +11,7 @@ use toml::Spanned;
 
 use super::content::{ContentClass, ContentSource, MOST_CONTENT_SCALE};
 use super::servers::ServerProgram;
+use super::storage::StoragePlan;
 use crate::experiment::{PlanFileError, Reader, plain};
 
 /// Most tiers of a site.
@@ -41,10 +42,22 @@ pub enum SiteStack {
     /// Nodes whose TCP runs in their engines.
     Engine,
     /// The kernel's TCP, between network namespaces on a bridge.
+    #[serde(alias = "kernel-veth")]
     Kernel,
 }
 
 impl SiteStack {
+    /// Its name in plans of sites.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Adaptive => "adaptive",
+            Self::Inline => "inline",
+            Self::Engine => "engine",
+            Self::Kernel => "kernel",
+        }
+    }
+
     /// The arguments of `toehold up` for a node; `None` without nodes.
     pub(super) fn node_arguments(self) -> Option<&'static [&'static str]> {
         match self {
@@ -68,6 +81,8 @@ pub struct TierPlan {
     pub cache: Option<u64>,
     /// Bytes of memory that are left for files, if that is bounded.
     pub memory: Option<u64>,
+    /// Whether files go out by `sendfile`; as the program does by itself without this.
+    pub sendfile: Option<bool>,
     /// The line of a user's own server.
     pub start: Option<String>,
 }
@@ -81,8 +96,12 @@ pub struct Deployment {
     pub stack: SiteStack,
     /// Most clients of a load.
     pub clients: u8,
+    /// The cores of the tiers and of the clients, if they are bound to some.
+    pub cores: Option<[usize; 2]>,
     /// What it serves.
     pub content: ContentSource,
+    /// What the content lies on, if not on the directory of sites.
+    pub storage: Option<StoragePlan>,
     /// Its tiers, the first of which answers clients.
     pub tiers: Vec<TierPlan>,
 }
@@ -93,7 +112,9 @@ struct SiteFile {
     name: Spanned<String>,
     stack: SiteStack,
     clients: Option<Spanned<u8>>,
+    cores: Option<[usize; 2]>,
     content: Spanned<ContentTable>,
+    storage: Option<Spanned<StoragePlan>>,
     #[serde(default)]
     tier: Vec<Spanned<TierTable>>,
 }
@@ -102,6 +123,7 @@ struct SiteFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct ContentTable {
     class: Option<Spanned<u64>>,
+    trace: Option<Spanned<PathBuf>>,
     scale: Option<Spanned<u32>>,
     directory: Option<Spanned<PathBuf>>,
     log: Option<Spanned<PathBuf>>,
@@ -116,6 +138,7 @@ struct TierTable {
     program: ServerProgram,
     cache: Option<Spanned<String>>,
     memory: Option<Spanned<String>>,
+    sendfile: Option<Spanned<bool>>,
     start: Option<Spanned<String>>,
 }
 
@@ -145,11 +168,14 @@ impl Deployment {
         let above = whole.parent().unwrap_or(Path::new("/"));
         let content = content_of(&file.content, above, &reader)?;
         let tiers = tiers_of(&file, &reader)?;
+        let storage = storage_of(&file, &content, &reader)?;
         Ok(Self {
             name: file.name.into_inner(),
             stack: file.stack,
             clients,
+            cores: file.cores,
             content,
+            storage,
             tiers,
         })
     }
@@ -188,6 +214,22 @@ fn content_of(
     {
         return Err(reader.at(alpha, "`alpha` is 0 to 5"));
     }
+    if let Some(trace) = &content.trace {
+        if content.class.is_some() || content.directory.is_some() || content.log.is_some() {
+            return Err(reader.at(
+                trace,
+                "a `trace` has files and requests: leave `class`, `directory` and `log` out",
+            ));
+        }
+        if let Some(alpha) = &content.alpha {
+            return Err(reader.at(alpha, "a `trace` says what is popular: leave `alpha` out"));
+        }
+        return Ok(ContentSource::Trace {
+            log: above.join(trace.get_ref()),
+            scale: scale_of(content, reader)?,
+            seed: content.seed.unwrap_or(1),
+        });
+    }
     let alpha = content.alpha.as_ref().map_or(0.9, |alpha| *alpha.get_ref());
     let seed = content.seed.unwrap_or(1);
     match (&content.class, &content.directory) {
@@ -222,8 +264,25 @@ fn content_of(
                 seed,
             })
         }
-        _ => Err(reader.at(table, "content is either a `class`, 0 to 4, or a `directory`")),
+        _ => Err(reader.at(table, "content is a `class`, 0 to 4, a `directory`, or a `trace`")),
     }
+}
+
+fn storage_of(
+    file: &SiteFile,
+    content: &ContentSource,
+    reader: &Reader<'_>,
+) -> Result<Option<StoragePlan>, PlanFileError> {
+    let Some(storage) = &file.storage else {
+        return Ok(None);
+    };
+    if let ContentSource::Directory { .. } = content {
+        let reason = "a `storage` is for a `class` or a `trace`: files of a directory stay where they are";
+        return Err(reader.at(storage, reason));
+    }
+    let checked = storage.get_ref().check();
+    checked.map_err(|reason| reader.at(storage, reason))?;
+    Ok(Some(*storage.get_ref()))
 }
 
 fn scale_of(content: &ContentTable, reader: &Reader<'_>) -> Result<u32, PlanFileError> {
@@ -287,11 +346,16 @@ fn tier_of(
         let reason = "`memory` is for files, and only the last tier has files: bound `cache` instead";
         return Err(reader.at(memory, reason));
     }
+    if let Some(sendfile) = tier.sendfile.as_ref().filter(|_| !program.has_sendfile(is_last)) {
+        let reason = "`sendfile` is for a last tier with nginx or apache: leave it out";
+        return Err(reader.at(sendfile, reason));
+    }
     Ok(TierPlan {
         name: tier.name.get_ref().clone(),
         program,
         cache: bytes(&tier.cache)?,
         memory: bytes(&tier.memory)?,
+        sendfile: tier.sendfile.as_ref().map(|sendfile| *sendfile.get_ref()),
         start: tier.start.as_ref().map(|start| start.get_ref().clone()),
     })
 }

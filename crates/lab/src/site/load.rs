@@ -14,8 +14,9 @@ use super::error::SiteFailure;
 use super::record::{SiteRecord, SiteState, Sites, TierRecord};
 use super::runner::ASKED;
 use super::servers::ServerProgram;
-use crate::programs::web::{self, Asked, Counted, Order};
-use crate::samples::CpuUse;
+use super::storage::{disks_used, set_clock};
+use crate::programs::web::{self, Asked, Counted, Extent, Order};
+use crate::samples::{CpuUse, DiskUse, Side, TierUse};
 
 /// Time without a byte before a site is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -95,14 +96,53 @@ pub struct SiteLoad {
     pub machine_busy: f64,
 }
 
+/// The counts of a load, before they are summed up.
+#[derive(Debug)]
+pub(super) struct RawLoad {
+    pub(super) record: SiteRecord,
+    pub(super) clients: u8,
+    pub(super) counted: Counted,
+    pub(super) disks: Vec<DiskUse>,
+}
+
+/// What is asked of a site before and during a count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoadExtent {
+    /// Requests before it, which fill caches.
+    pub(super) warm_up: Option<Extent>,
+    /// The count.
+    pub(super) count: Extent,
+    /// Requests before each count, with which connections begin.
+    pub(super) run_up: Extent,
+}
+
 /// Loads a site.
 ///
 /// # Errors
 ///
 /// If there is no such site, or if it gives a wrong answer or none.
 pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad, SiteFailure> {
+    let extent = LoadExtent {
+        warm_up: (!options.warm_up.is_zero()).then_some(Extent::Span(options.warm_up)),
+        count: Extent::Span(options.span),
+        run_up: Extent::Span(RUN_UP),
+    };
+    load_raw(sites, name, options.clients, &extent).map(|raw| raw.summed())
+}
+
+/// Loads a site, and returns what was counted.
+///
+/// # Errors
+///
+/// If there is no such site, or if it gives a wrong answer or none.
+pub(super) fn load_raw(
+    sites: &Sites,
+    name: &str,
+    clients: Option<u8>,
+    extent: &LoadExtent,
+) -> Result<RawLoad, SiteFailure> {
     let record = sites.record_of(name)?;
-    let clients = options.clients.unwrap_or(record.clients);
+    let clients = clients.unwrap_or(record.clients);
     check(&record, clients)?;
     let directory = sites.directory_of(name);
     let path = directory.join(ASKED);
@@ -118,8 +158,8 @@ pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad
     let mut order = Order {
         clients,
         asked,
-        warm_up: RUN_UP,
-        span: options.warm_up,
+        warm_up: extent.run_up,
+        span: extent.warm_up.unwrap_or(extent.run_up),
         patience: PATIENCE,
         engines: Vec::new(),
         first: 0,
@@ -127,7 +167,8 @@ pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad
     };
     // Servers have more memory of their own with clients than without, and must not be killed for it.
     bound_memory(&record, |tier, _| tier.door.group.unbound_memory())?;
-    if !options.warm_up.is_zero() {
+    set_clock(&record.disks, false)?;
+    if extent.warm_up.is_some() {
         order.first = count(&record, &directory, &order)?.next;
     }
     bound_memory(&record, |tier, memory| tier.door.group.leave_for_files(memory))?;
@@ -139,7 +180,8 @@ pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad
             .collect::<Vec<_>>()
     };
     let killed_before = killed();
-    order.span = options.span;
+    set_clock(&record.disks, true)?;
+    order.span = extent.count;
     let counted = count(&record, &directory, &order);
     let pairs = killed_before.into_iter().zip(killed());
     if let Some(tier) = pairs
@@ -151,13 +193,63 @@ pub fn load(sites: &Sites, name: &str, options: &LoadOptions) -> Result<SiteLoad
             tier.name
         )));
     }
-    let counted = counted?;
-    let uses = doors().scan(0, |at, door| {
-        let groups = counted.groups.get(*at..*at + door.groups().len());
-        *at += door.groups().len();
-        groups
-    });
-    Ok(summed(&record, clients, &counted, &uses.collect::<Vec<_>>()))
+    let disks = disks_used(&record.disks)?;
+    Ok(RawLoad {
+        counted: counted?,
+        disks,
+        record,
+        clients,
+    })
+}
+
+impl RawLoad {
+    /// Processor time of each room's groups, the clients' first.
+    fn uses(&self) -> Vec<&[CpuUse]> {
+        let doors = self.record.door.iter();
+        let doors = doors.chain(self.record.tiers.iter().map(|tier| &tier.door));
+        let uses = doors.scan(0, |at, door| {
+            let groups = self.counted.groups.get(*at..*at + door.groups().len());
+            *at += door.groups().len();
+            groups
+        });
+        uses.collect()
+    }
+
+    /// The figures for people.
+    fn summed(&self) -> SiteLoad {
+        summed(&self.record, self.clients, &self.counted, &self.uses())
+    }
+
+    /// The counts of the clients' side and of the tiers' side.
+    pub(super) fn sides(self) -> (Side, Side) {
+        let names = std::iter::once("clients").chain(self.record.tiers.iter().map(|tier| &*tier.name));
+        let held = |number: usize| match number.checked_sub(1) {
+            Some(tier) => self.record.tiers[tier].door.group.memory().files,
+            None => 0,
+        };
+        let tiers = names.zip(self.uses()).enumerate().map(|(number, (name, uses))| {
+            let own = uses.first().copied().unwrap_or_default();
+            TierUse {
+                name: name.to_owned(),
+                user_ns: own.user_ns,
+                system_ns: own.system_ns,
+                engine_ns: uses.iter().skip(1).map(CpuUse::total_ns).sum(),
+                cached_bytes: held(number),
+            }
+        });
+        let tiers = tiers.collect();
+        let answered = self.counted.hits + self.counted.misses;
+        let hits = (answered > 0).then(|| self.counted.hits as f64 / answered as f64);
+        let server = Side {
+            tiers,
+            disks: self.disks,
+            span_ns: self.counted.client.span_ns,
+            messages: self.counted.client.messages,
+            bytes: self.counted.client.bytes,
+            ..Side::of_values([("hits", hits)])
+        };
+        (self.counted.client, server)
+    }
 }
 
 /// Changes the bound of each tier that has one.
@@ -298,7 +390,10 @@ fn summed(record: &SiteRecord, clients: u8, counted: &Counted, uses: &[&[CpuUse]
 /// machine has none left, it is the tier that takes most.
 fn full(tiers: &[TierLoad], programs: &[ServerProgram], span: f64, busy: f64) -> Option<usize> {
     let is_thread_full = |tier: &TierLoad, program: ServerProgram| {
-        let has_one = matches!(program, ServerProgram::Nginx | ServerProgram::Haproxy);
+        let has_one = matches!(
+            program,
+            ServerProgram::Nginx | ServerProgram::Haproxy | ServerProgram::Squid
+        );
         has_one && (tier.user_ns + tier.system_ns) as f64 / span >= FULL
     };
     let mut numbered = tiers.iter().zip(programs).enumerate();

@@ -4,38 +4,45 @@
 //! when a request has gone through the whole chain. [`load()`] measures the site. [`down`] ends it.
 //! A site ends with its runner, for any reason: the laboratory's keeper removes what is left.
 
+mod candidate;
 mod content;
 mod deployment;
 mod error;
 mod fetch;
+mod files;
 mod init;
 mod load;
+mod measure;
 mod needs;
 mod nodes;
 mod record;
 mod room;
 mod runner;
 mod servers;
+mod storage;
 mod view;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+pub use candidate::{CandidateTier, SiteCandidate};
 pub use content::{ContentClass, ContentSource, MOST_CONTENT_SCALE};
 pub use deployment::{Deployment, MOST_CLIENTS, SiteStack, TierPlan};
 pub use error::SiteFailure;
 pub use fetch::{FETCH_NAME, main as fetch};
 pub use init::plan;
 pub use load::{LoadOptions, SiteLoad, TierLoad, load};
+pub(crate) use measure::{DeploymentRun, measure};
 pub use needs::{SiteNeed, needs};
 pub use record::{SiteState, Sites};
-pub use runner::{RUNNER_NAME, main as run};
+pub use runner::{HELD_OPTION, RUNNER_NAME, SiteLife, main as run};
 pub use servers::ServerProgram;
+pub use storage::{SiteDisk, SiteFileSystem, StoragePlan};
 pub use view::{SiteView, TierView};
 
 /// Time for a site to end.
@@ -55,8 +62,19 @@ pub fn up(
     plan: &Path,
     sites: &Sites,
     toehold: &Path,
-    mut say: impl FnMut(&str),
+    say: impl FnMut(&str),
 ) -> Result<SiteView, SiteFailure> {
+    begin(plan, sites, toehold, SiteLife::Own, say).map(|(site, _)| site)
+}
+
+/// Brings the site of a plan up, and returns the process that holds it.
+fn begin(
+    plan: &Path,
+    sites: &Sites,
+    toehold: &Path,
+    life: SiteLife,
+    mut say: impl FnMut(&str),
+) -> Result<(SiteView, Child), SiteFailure> {
     let text = std::fs::read_to_string(plan).map_err(|error| SiteFailure::File(plan.to_owned(), error))?;
     let deployment = Deployment::parse(plan, &text)?;
     let missing = needs(Some(&deployment), sites.path())
@@ -76,16 +94,17 @@ pub fn up(
         .arg(plan)
         .arg("--sites")
         .arg(sites.path());
-    runner
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+    match life {
+        SiteLife::Own => runner.stdin(Stdio::null()),
+        SiteLife::WithInput => runner.arg(HELD_OPTION).stdin(Stdio::piped()),
+    };
+    runner.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = runner.spawn().map_err(failed)?;
     let lines = child.stdout.take().map(BufReader::new).map(BufRead::lines);
     let mut reason = "the process that holds the site ended".to_owned();
     for line in lines.into_iter().flatten().map_while(Result::ok) {
         if line == runner::UP {
-            return Ok(SiteView::of(&sites.record_of(&deployment.name)?));
+            return Ok((SiteView::of(&sites.record_of(&deployment.name)?), child));
         }
         if let Some(step) = line.strip_prefix(runner::STEP) {
             say(step);

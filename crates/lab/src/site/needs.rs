@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::content::ContentSource;
 use super::deployment::{Deployment, SiteStack};
 use super::servers::ServerProgram;
+use super::storage::StoragePlan;
 use crate::cgroup::ControlGroup;
 use crate::programs::find;
 
@@ -22,11 +23,12 @@ const FOR_ALL: [(&str, &str); 5] = [
 ];
 
 /// Programs of servers, in the order in which they are listed.
-const SERVERS: [ServerProgram; 4] = [
+const SERVERS: [ServerProgram; 5] = [
     ServerProgram::Nginx,
     ServerProgram::Varnish,
     ServerProgram::Apache,
     ServerProgram::Haproxy,
+    ServerProgram::Squid,
 ];
 
 /// Something that sites need.
@@ -85,6 +87,14 @@ pub fn needs(deployment: Option<&Deployment>, sites: &Path) -> Vec<SiteNeed> {
             needs.push(program_need(program, &purpose, names.is_some()));
         }
     }
+    let storage = deployment.and_then(|deployment| deployment.storage);
+    for program in storage.iter().flat_map(StoragePlan::programs) {
+        needs.push(program_need(
+            *program,
+            "makes the file system of the content",
+            true,
+        ));
+    }
     if let Some(deployment) = deployment {
         needs.push(content_need(&deployment.content, sites));
     }
@@ -103,8 +113,11 @@ fn program_need((program, package): (&str, &str), purpose: &str, is_required: bo
 
 /// The files of a directory, or room on the disk for those of a class.
 fn content_need(content: &ContentSource, sites: &Path) -> SiteNeed {
-    let ContentSource::Class { class, scale, .. } = content else {
-        let read = content.asked();
+    let asked = match content {
+        ContentSource::Class { .. } => None,
+        ContentSource::Directory { .. } | ContentSource::Trace { .. } => Some(content.asked()),
+    };
+    if let Some(read) = asked {
         return SiteNeed {
             what: "content".into(),
             purpose: "is what the last tier serves".into(),
@@ -112,8 +125,11 @@ fn content_need(content: &ContentSource, sites: &Path) -> SiteNeed {
             is_required: true,
             remedy: read.err().map_or_else(String::new, |error| error.to_string()),
         };
+    }
+    let wanted: u64 = match content {
+        ContentSource::Class { class, scale, .. } => class.sizes(*scale).iter().sum(),
+        _ => 0,
     };
-    let wanted: u64 = class.sizes(*scale).iter().sum();
     // The directory may not be there yet.
     let there = sites
         .ancestors()

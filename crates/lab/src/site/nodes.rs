@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::deployment::SiteStack;
 use super::error::SiteFailure;
-use super::room::{RoomDoor, RoomHolder, RoomNetwork};
+use super::room::{RoomDoor, RoomHolder, RoomNetwork, bound_to};
 use crate::cgroup::ControlGroup;
 use crate::keeper::Keeper;
 use crate::programs::{ProgramsError, succeed};
@@ -35,6 +35,8 @@ pub(super) struct SiteGround<'a> {
 #[derive(Debug)]
 pub(super) struct RoomOrder<'a> {
     pub(super) name: &'a str,
+    /// The core that its programs and its node's engine are bound to, if they are.
+    pub(super) core: Option<usize>,
     /// A directory, and where the room sees it.
     pub(super) content: Option<(&'a Path, &'a Path)>,
 }
@@ -71,8 +73,12 @@ fn on_nodes(
         let what = format!("start the node {}", order.name);
         let failed = |reason: String| SiteFailure::Step(ProgramsError::Step(format!("{what}: {reason}")));
         engine.make().map_err(|error| failed(error.to_string()))?;
-        let mut up = Command::new(ground.toehold);
-        up.args(["up", order.name, "--json", "--fabric"]).arg(&fabric);
+        let mut words = bound_to(order.core);
+        words.push(ground.toehold.display().to_string());
+        let mut up = Command::new(&words[0]);
+        up.args(&words[1..])
+            .args(["up", order.name, "--json", "--fabric"])
+            .arg(&fabric);
         up.arg("--log")
             .arg(ground.directory.join("engines.log"))
             .args(arguments);
@@ -93,6 +99,7 @@ fn on_nodes(
                 engine,
             },
             address,
+            core: order.core,
         });
         holders.push(holder);
     }
@@ -129,6 +136,7 @@ fn on_bridge(ground: &SiteGround<'_>, orders: &[RoomOrder<'_>]) -> Result<SiteRo
             group,
             network: RoomNetwork::Namespace,
             address: format!("{NETWORK}.{number}"),
+            core: order.core,
         });
         holders.push(holder);
     }

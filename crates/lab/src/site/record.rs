@@ -70,6 +70,9 @@ pub(super) struct SiteRecord {
     /// The control group of all that the site is.
     pub(super) group: ControlGroup,
     pub(super) toehold: PathBuf,
+    /// The files with which its emulated disks are controlled.
+    #[serde(default)]
+    pub(super) disks: Vec<PathBuf>,
     /// Why it failed.
     pub(super) failure: Option<String>,
 }
@@ -219,6 +222,7 @@ mod tests {
             file: "f".into(),
             group: ControlGroup::named("toehold-no-such-group").unwrap(),
             toehold: "true".into(),
+            disks: Vec::new(),
             failure: None,
         }
     }

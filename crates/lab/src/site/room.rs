@@ -13,8 +13,16 @@ use super::error::SiteFailure;
 use crate::cgroup::ControlGroup;
 use crate::programs::{ProgramsError, path};
 
-/// Mounts the content read-only, if there is some, and holds the namespaces until its input ends.
-const HOLD: &str = r#"if [ -n "$1" ]; then
+/// The content of a room with an empty file system in memory.
+pub(super) const TMPFS: &str = "tmpfs";
+
+/// Mounts the content read-only, if there is some, and holds the namespaces until its input ends. The
+/// content is a directory, or a block device with a file system.
+const HOLD: &str = r#"if [ -b "$1" ]; then
+    mount -o ro,noatime,nosuid,nodev "$1" "$2" || exit 1
+elif [ "$1" = tmpfs ]; then
+    mount -t tmpfs -o nosuid,nodev,mode=755 toehold "$2" || exit 1
+elif [ -n "$1" ]; then
     mount --bind "$1" "$2" && mount -o remount,bind,ro,noatime,nosuid,nodev "$2" || exit 1
 fi
 echo; exec cat >/dev/null"#;
@@ -30,6 +38,8 @@ pub(super) struct RoomDoor {
     pub(super) network: RoomNetwork,
     /// The address of the room.
     pub(super) address: String,
+    /// The core that its programs are bound to, if they are.
+    pub(super) core: Option<usize>,
 }
 
 /// The network of a room's programs.
@@ -51,11 +61,24 @@ pub(super) enum RoomNetwork {
     },
 }
 
+/// The words before a command line that bind it to a core.
+pub(super) fn bound_to(core: Option<usize>) -> Vec<String> {
+    let Some(core) = core else { return Vec::new() };
+    ["taskset".to_owned(), "-c".to_owned(), core.to_string()].to_vec()
+}
+
 impl RoomDoor {
+    /// A path of the room, as processes outside see it.
+    pub(super) fn seen(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder));
+        root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     /// The prefix of a command line that enters the namespaces and the network.
     pub(super) fn prefix(&self) -> Vec<String> {
         let namespace = |option: &str, name: &str| format!("--{option}=/proc/{}/ns/{name}", self.holder);
-        let mut words = vec!["nsenter".to_owned(), namespace("mount", "mnt")];
+        let mut words = bound_to(self.core);
+        words.extend(["nsenter".to_owned(), namespace("mount", "mnt")]);
         match &self.network {
             RoomNetwork::Namespace => words.extend([namespace("net", "net"), "--".to_owned()]),
             RoomNetwork::Node { .. } => {
@@ -183,6 +206,7 @@ mod tests {
             group: group.clone(),
             network: RoomNetwork::Namespace,
             address: "10.198.1.1".into(),
+            core: None,
         };
         assert_eq!(
             door.prefix().join(" "),
@@ -200,5 +224,7 @@ mod tests {
             "nsenter --mount=/proc/7/ns/mnt -- /bin/toehold run --quiet --fabric /f --node web --"
         );
         assert_eq!(door.groups().len(), 2);
+        door.core = Some(1);
+        assert!(door.prefix().join(" ").starts_with("taskset -c 1 nsenter "));
     }
 }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,15 +17,19 @@ use super::error::SiteFailure;
 use super::fetch::FETCH_NAME;
 use super::nodes::{RoomOrder, SiteGround, SiteRooms};
 use super::record::{self, SiteRecord, SiteState, Sites, TierRecord};
-use super::room::RoomDoor;
+use super::room::{RoomDoor, TMPFS};
 use super::servers::ServerPlace;
+use super::storage::{Access, Storage, StorageGround};
 use crate::cgroup::ControlGroup;
 use crate::keeper::Keeper;
-use crate::programs::Running;
 use crate::programs::web::Asked;
+use crate::programs::{Running, succeed};
 
 /// The command that brings this program to [`main`].
 pub const RUNNER_NAME: &str = "site-runner";
+
+/// The option of a runner that ends with its standard input.
+pub const HELD_OPTION: &str = "--held";
 
 /// The requests of a site, in its directory.
 pub(super) const ASKED: &str = "asked.json";
@@ -38,6 +43,9 @@ const PORT: u16 = 8080;
 /// Time for the first answer through the whole chain. Varnish compiles its configuration first.
 const BEGINNING: Duration = Duration::from_secs(60);
 
+/// Bytes of a page: files take whole ones.
+const PAGE: u64 = 4096;
+
 /// Interval of checks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -50,8 +58,30 @@ pub(super) const FAILED: &str = "failed ";
 /// The line of a site that is up.
 pub(super) const UP: &str = "up";
 
+/// How long a site is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SiteLife {
+    /// Until a signal asks for its end.
+    Own,
+    /// Until its standard input ends, too.
+    WithInput,
+}
+
+/// Sets `stop` when standard input has ended.
+fn end_with_input(stop: &Arc<AtomicBool>) {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        // The input carries nothing: its end is the message, and an error is an end.
+        let _ = io::Read::read(&mut io::stdin(), &mut [0]);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
 /// Brings a plan's site up, and holds it until `stop` is set.
-pub fn main(plan: &Path, sites: &Sites, toehold: &Path, stop: &AtomicBool) -> ExitCode {
+pub fn main(plan: &Path, sites: &Sites, toehold: &Path, life: SiteLife, stop: &Arc<AtomicBool>) -> ExitCode {
+    if life == SiteLife::WithInput {
+        end_with_input(stop);
+    }
     match hold(plan, sites, toehold, stop) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -139,6 +169,7 @@ fn begun(
         file: proof(asked),
         group: ControlGroup::named(&format!("toehold-site-{}-{runner}", deployment.name)).map_err(missing)?,
         toehold: toehold.to_owned(),
+        disks: Vec::new(),
         failure: None,
     })
 }
@@ -163,6 +194,79 @@ struct HeldSite<'a> {
     /// In the order of tiers.
     servers: Vec<Running<'a>>,
     _rooms: SiteRooms,
+    /// What the rooms have mounted, so it ends after them.
+    storage: Option<Storage<'a>>,
+}
+
+/// Where the files are that the last tier serves.
+enum SiteFiles {
+    /// In a directory.
+    Directory(PathBuf),
+    /// In a directory, from which they are copied into memory.
+    Memory(PathBuf),
+    /// In the directory `content` of the file system on a device.
+    Device(PathBuf),
+}
+
+impl SiteFiles {
+    /// What a room mounts.
+    fn source(&self) -> &Path {
+        match self {
+            Self::Directory(path) | Self::Device(path) => path,
+            Self::Memory(_) => Path::new(TMPFS),
+        }
+    }
+}
+
+/// Writes the files of a site, and returns where they are.
+fn provide<'a>(
+    ground: &SiteGround<'a>,
+    deployment: &Deployment,
+    asked: &Asked,
+) -> Result<(SiteFiles, Option<Storage<'a>>), SiteFailure> {
+    let directory = ground.directory;
+    let (Some(plan), Some(scale)) = (deployment.storage, deployment.content.scale()) else {
+        let content = deployment.content.provide(asked, &directory.join("content"));
+        return Ok((SiteFiles::Directory(content.map_err(SiteFailure::Content)?), None));
+    };
+    if plan.disk.is_none() {
+        let content = deployment.content.provide(asked, &directory.join("content"));
+        return Ok((SiteFiles::Memory(content.map_err(SiteFailure::Content)?), None));
+    }
+    say(&format!("{STEP}disks"))?;
+    let place = directory.join("storage");
+    fs::create_dir(&place).map_err(|error| SiteFailure::File(place.clone(), error))?;
+    let under = StorageGround {
+        toehold: ground.toehold,
+        keeper: ground.keeper,
+        directory: place,
+        group: ground.group.child("storage"),
+        core: deployment.cores.map(|cores| cores[1]),
+    };
+    let bytes = asked
+        .files
+        .iter()
+        .map(|file| file.length.next_multiple_of(PAGE))
+        .sum();
+    let storage = Storage::make(plan, bytes, scale, &under)?;
+    let root = storage.mount(Access::ReadWrite)?;
+    let content = deployment.content.provide(asked, &root.join("content"));
+    content.map_err(SiteFailure::Content)?;
+    storage.unmount()?;
+    let device = storage.device().unwrap_or(Path::new("/dev/null")).to_owned();
+    Ok((SiteFiles::Device(device), Some(storage)))
+}
+
+/// Copies files into a room's memory by a process of the room, whose memory they then are.
+fn copy_in(door: &RoomDoor, from: &Path, to: &Path) -> Result<(), SiteFailure> {
+    let words = [
+        "cp",
+        "-r",
+        &format!("{}/.", from.display()),
+        &to.display().to_string(),
+    ]
+    .map(str::to_owned);
+    Ok(succeed(door.command(&words), "copy the files into memory")?)
 }
 
 impl<'a> HeldSite<'a> {
@@ -177,8 +281,7 @@ impl<'a> HeldSite<'a> {
         let failed = |error| SiteFailure::File(directory.to_owned(), error);
         let text = serde_json::to_vec(asked).map_err(|error| failed(error.into()))?;
         fs::write(directory.join(ASKED), text).map_err(failed)?;
-        let content = deployment.content.provide(asked, &directory.join("content"));
-        let content = content.map_err(SiteFailure::Content)?;
+        let (content, storage) = provide(ground, deployment, asked)?;
         say(&format!("{STEP}rooms"))?;
         let places = deployment
             .tiers
@@ -190,6 +293,10 @@ impl<'a> HeldSite<'a> {
             fs::create_dir_all(place.join("content")).map_err(failed)?;
         }
         let seen = places[places.len() - 1].join("content");
+        let served = match &content {
+            SiteFiles::Device(_) => seen.join("content"),
+            _ => seen.clone(),
+        };
         let last = deployment.tiers.len() - 1;
         let tiers = deployment
             .tiers
@@ -197,23 +304,28 @@ impl<'a> HeldSite<'a> {
             .enumerate()
             .map(|(number, tier)| RoomOrder {
                 name: &tier.name,
-                content: (number == last).then_some((content.as_path(), seen.as_path())),
+                core: deployment.cores.map(|cores| cores[0]),
+                content: (number == last).then_some((content.source(), seen.as_path())),
             });
         let clients = RoomOrder {
             name: CLIENTS,
+            core: deployment.cores.map(|cores| cores[1]),
             content: None,
         };
         let orders: Vec<_> = std::iter::once(clients).chain(tiers).collect();
         let rooms = SiteRooms::make(ground, &orders)?;
         let (clients, doors) = rooms.doors.split_first().ok_or(SiteFailure::Interrupted)?;
         record.door = Some(clients.clone());
+        if let (SiteFiles::Memory(from), Some(door)) = (&content, doors.last()) {
+            copy_in(door, from, &seen)?;
+        }
         let mut servers = Vec::new();
         for (number, (tier, door)) in deployment.tiers.iter().zip(doors).enumerate().rev() {
             let place = ServerPlace {
                 address: &door.address,
                 port: PORT,
                 next: doors.get(number + 1).map(|next| (next.address.as_str(), PORT)),
-                content: &seen,
+                content: &served,
                 own: &places[number],
                 clients: deployment.clients,
             };
@@ -233,12 +345,22 @@ impl<'a> HeldSite<'a> {
             };
             record.tiers.insert(0, tier);
         }
+        record.disks = storage.as_ref().map(Storage::controls).unwrap_or_default();
         record::save(directory, record)?;
+        let compared = match (&content, doors.last()) {
+            (SiteFiles::Directory(root) | SiteFiles::Memory(root), _) => root.clone(),
+            (SiteFiles::Device(_), Some(door)) => door.seen(&served),
+            (SiteFiles::Device(_), None) => served,
+        };
         let mut site = Self {
             servers,
             _rooms: rooms,
+            storage,
         };
-        site.await_answer(record, &path_of(&content, &record.file), stop)?;
+        site.await_answer(record, &path_of(&compared, &record.file), stop)?;
+        if let Some(storage) = &site.storage {
+            storage.set_clock(true)?;
+        }
         Ok(site)
     }
 

@@ -164,7 +164,9 @@ impl Candidate {
             programs: T::PROGRAMS,
             is_between_hosts: T::IS_BETWEEN_HOSTS,
             generator: None,
-            supports: |workload| !workload.is_alone() && T::supports(workload),
+            supports: |workload| {
+                !workload.is_alone() && !workload.is_of_deployments() && T::supports(workload)
+            },
             attend: attend::attend::<T>,
         }
     }

@@ -11,7 +11,7 @@ impl Workload {
     /// none.
     pub(super) fn costs(&self, client: &Side, server: &Side) -> Vec<Metric> {
         // The use of several workers is not counted by side.
-        if self.is_about_nodes() || self.is_alone() || self.is_of_workers() {
+        if self.is_about_nodes() || self.is_alone() || self.is_of_workers() || self.is_of_deployments() {
             return Vec::new();
         }
         let messages = client.messages.max(server.messages) as f64;

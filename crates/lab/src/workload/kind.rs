@@ -9,6 +9,7 @@ use super::faults::Faults;
 use super::popularity::{Alpha, Trace};
 use super::programs::{MpiLibrary, WebServer};
 use super::services::MeasuredProgram;
+use super::tiers::{FileSize, SiteContent, SiteStart, usual_alpha};
 use super::valid;
 use crate::program::Program;
 use crate::settings::Settings;
@@ -207,6 +208,42 @@ pub enum Workload {
         /// Number of connections.
         #[serde(deserialize_with = "valid::opened")]
         connections: u32,
+    },
+    /// Clients ask the site of a deployment.
+    Site {
+        /// The files.
+        content: SiteContent,
+        /// The exponent of their popularity, in a class.
+        #[serde(default = "usual_alpha")]
+        alpha: Alpha,
+        /// Clients, with one request at a time each.
+        clients: u8,
+        /// Divides the sizes of files, of caches and of the memory for files, and the times of disks.
+        #[serde(deserialize_with = "valid::some")]
+        scale: u32,
+        /// Counted requests; with 0, the span of measurements bounds them.
+        #[serde(default)]
+        requests: u32,
+        /// What the caches hold before.
+        #[serde(default)]
+        start: SiteStart,
+    },
+    /// A file is read from its begin to its end.
+    FileRead {
+        /// Bytes of the file.
+        size: FileSize,
+        /// Bytes of a call.
+        buffer: Size,
+        /// Whether the page cache has it.
+        #[serde(default)]
+        cached: bool,
+    },
+    /// A file is written, and brought to the disk.
+    FileWrite {
+        /// Bytes of the file.
+        size: FileSize,
+        /// Bytes of a call.
+        buffer: Size,
     },
     /// Users of TPC/A with immediate results enter transactions.
     Entries {

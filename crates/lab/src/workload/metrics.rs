@@ -36,6 +36,8 @@ impl Workload {
             Self::Web { .. } => self.web(client, server),
             Self::Workers { .. } => self.answered(client),
             Self::LookUp { .. } | Self::Entries { .. } | Self::SetUp { .. } => self.found(server),
+            Self::Site { .. } => self.site(client, server),
+            Self::FileRead { .. } | Self::FileWrite { .. } => self.file(client, server),
             Self::WebTrace { .. } | Self::WebZipf { .. } => {
                 let mut metrics = self.web(client, server);
                 metrics.extend(self.by_size(client));

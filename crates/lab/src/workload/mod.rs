@@ -32,6 +32,7 @@ mod several;
 mod sides;
 mod stream;
 mod switching;
+mod tiers;
 mod valid;
 
 pub use cell::{Cell, Factors};
@@ -40,11 +41,12 @@ pub(crate) use faults::QUEUE;
 pub use kind::{Pace, Workload};
 pub use meter::process_cpu;
 pub(crate) use meter::{Meter, Watched, processor_ns_of, watch};
-pub(crate) use names::KINDS;
+pub(crate) use names::{KINDS, OPTIONAL};
 pub use popularity::{Alpha, AlphaError, Trace};
 pub use programs::{MpiLibrary, WebServer};
 pub use quantity::{Better, Metric, Quantity, Reading};
 pub use services::MeasuredProgram;
+pub use tiers::{FileSize, SiteContent, SiteStart};
 
 use std::time::Duration;
 
@@ -53,6 +55,12 @@ use crate::settings::Settings;
 /// Time for servers with several workers to begin and to end, and for their clients to round up to
 /// whole seconds.
 const SERVICES: Duration = Duration::from_millis(1200);
+
+/// Approximate time of a site's request, if their number is given.
+const SITE_REQUEST: Duration = Duration::from_micros(150);
+
+/// Approximate time for a megabyte of a file on a disk.
+const FILE_MEGABYTE: Duration = Duration::from_millis(30);
 
 impl Workload {
     /// The workload's approximate duration if it succeeds.
@@ -69,6 +77,11 @@ impl Workload {
             Self::Switching { times, .. } => switching::LONGEST_REST * *times,
             Self::Impaired { faults } => pace.warm_up + pace.span + faults.overlap(),
             Self::Workers { .. } => pace.warm_up + pace.span + SERVICES,
+            Self::Site { requests, .. } if *requests > 0 => SITE_REQUEST * (2 * *requests),
+            Self::Site { .. } => 2 * pace.span,
+            Self::FileRead { size, .. } | Self::FileWrite { size, .. } => {
+                FILE_MEGABYTE * u32::try_from(size.bytes() >> 20).unwrap_or(0)
+            }
             _ if self.is_alone() => self.length_alone(),
             _ if self.is_of_several() => {
                 let pace = self.pace_of_several(&pace);

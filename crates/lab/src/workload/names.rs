@@ -2,6 +2,7 @@
 
 use super::cell::Factors;
 use super::kind::Workload;
+use super::tiers::SiteContent;
 use crate::size::Size;
 
 /// The kinds in plan files, each with its fields, which are mostly factors.
@@ -33,7 +34,16 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("look-up", &["users", "response-ms", "lookups", "strategy"]),
     ("entries", &["users", "span-ms"]),
     ("set-up", &["connections", "strategy"]),
+    (
+        "site",
+        &["content", "alpha", "clients", "scale", "requests", "start"],
+    ),
+    ("file-read", &["size", "buffer", "cached"]),
+    ("file-write", &["size", "buffer"]),
 ];
+
+/// Fields that may be left out.
+pub(crate) const OPTIONAL: [&str; 5] = ["mtu", "alpha", "requests", "start", "cached"];
 
 impl Workload {
     /// Stable name, the first part of its metrics' names, such as `latency_64B`, `wakeup`,
@@ -104,6 +114,9 @@ impl Workload {
                 strategy,
                 connections,
             } => format!("setup_{strategy}_{connections}"),
+            Self::Site { .. } | Self::FileRead { .. } | Self::FileWrite { .. } => {
+                self.name_of_deployments().unwrap_or_default()
+            }
         }
     }
 
@@ -139,6 +152,9 @@ impl Workload {
             Self::LookUp { .. } => "look-up",
             Self::Entries { .. } => "entries",
             Self::SetUp { .. } => "set-up",
+            Self::Site { .. } => "site",
+            Self::FileRead { .. } => "file-read",
+            Self::FileWrite { .. } => "file-write",
         }
     }
 
@@ -156,6 +172,7 @@ impl Workload {
             Self::LookUp { strategy, .. } | Self::SetUp { strategy, .. } => {
                 format!("{} {strategy}", self.kind())
             }
+            Self::FileRead { cached: true, .. } => format!("{} cached", self.kind()),
             _ => self.kind().to_owned(),
         }
     }
@@ -245,6 +262,9 @@ impl Workload {
                 strategy,
                 connections,
             } => format!("{strategy}, {connections} connections"),
+            Self::Site { .. } | Self::FileRead { .. } | Self::FileWrite { .. } => {
+                self.title_of_deployments().unwrap_or_default()
+            }
         }
     }
 
@@ -297,6 +317,29 @@ impl Workload {
                 vec![of("users", (*users).into()), of("span_ms", (*span_ms).into())]
             }
             Self::SetUp { connections, .. } => vec![of("connections", (*connections).into())],
+            Self::Site {
+                content,
+                alpha,
+                clients,
+                scale,
+                ..
+            } => {
+                let of_class = match content {
+                    SiteContent::Class(class) => vec![
+                        of("class", (*class).into()),
+                        of("alpha_hundredths", alpha.hundredths().into()),
+                    ],
+                    SiteContent::WorldCup => Vec::new(),
+                };
+                let others = [of("clients", (*clients).into()), of("scale", (*scale).into())];
+                of_class.into_iter().chain(others).collect()
+            }
+            Self::FileRead {
+                size: bytes, buffer, ..
+            }
+            | Self::FileWrite { size: bytes, buffer } => {
+                vec![of("size", bytes.bytes()), of("buffer", buffer.bytes() as u64)]
+            }
             Self::Impaired { faults } => vec![
                 of("loss_per_mille", faults.loss_per_mille.into()),
                 of("delay_ms", faults.delay_ms.into()),

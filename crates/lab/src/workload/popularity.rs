@@ -42,6 +42,9 @@ impl Alpha {
     /// The largest exponent, in hundredths.
     const MOST: u8 = 200;
 
+    /// 0.9, a common exponent of web sites.
+    pub(super) const NINE_TENTHS: Self = Self(90);
+
     /// Hundredths.
     pub const fn hundredths(self) -> u8 {
         self.0

@@ -35,7 +35,13 @@ pub enum Quantity {
     /// Protocol control blocks that a look-up examines.
     #[serde(rename = "PCBs")]
     Pcbs,
-    /// The share of look-ups answered by a cache: 1 is all of them.
+    /// The share of the time in which something is busy, or a share of its service: 1 is all of it.
+    #[serde(rename = "utilization")]
+    Utilization,
+    /// Bytes a second of a file.
+    #[serde(rename = "B/s")]
+    FileBandwidth,
+    /// The share of look-ups or requests answered by a cache: 1 is all of them.
     #[serde(rename = "hits")]
     Hits,
 }
@@ -65,22 +71,26 @@ impl Quantity {
     /// The better direction.
     pub fn better(self) -> Better {
         match self {
-            Self::Throughput | Self::Rate | Self::Availability | Self::Hits => Better::Higher,
+            Self::Throughput | Self::Rate | Self::Availability | Self::Hits | Self::FileBandwidth => {
+                Better::Higher
+            }
             Self::Time
             | Self::CpuPerThousand
             | Self::CpuPerGigabyte
             | Self::Share
             | Self::PerMessage
             | Self::Interrupts
+            | Self::Utilization
             | Self::Pcbs => Better::Lower,
         }
     }
 
     /// The divisor of a figure that needs no comparison, and the suffix of its name: times are in
-    /// milliseconds there.
+    /// milliseconds there, and bandwidths of files in megabytes a second.
     pub fn plain_unit(self) -> (f64, &'static str) {
         match self {
             Self::Time => (1e6, "_ms"),
+            Self::FileBandwidth => (1e6, "_MBps"),
             _ => (1.0, ""),
         }
     }

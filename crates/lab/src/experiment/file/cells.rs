@@ -1,12 +1,15 @@
 //! From factors and workloads to cells: every combination of the values.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use toml::{Spanned, Value};
 
 use super::content::{Content, PlanFileError, Reader, Values, plain};
 use crate::experiment::PlanError;
+use crate::site::SiteCandidate;
 use crate::testbed;
-use crate::workload::{Cell, KINDS};
+use crate::workload::{Cell, KINDS, OPTIONAL};
 
 /// Fields of every workload.
 const COMMON: [&str; 3] = ["kind", "mtu", "quick"];
@@ -20,6 +23,7 @@ const MOST: usize = 1000;
 pub(super) fn of(
     content: &Content,
     candidates: &[String],
+    deployments: &BTreeMap<String, SiteCandidate>,
     reader: &Reader<'_>,
     is_quick: bool,
 ) -> Result<Vec<Cell>, PlanFileError> {
@@ -50,7 +54,7 @@ pub(super) fn of(
             let values = value(content, fields, name, is_quick);
             match values {
                 Some(values) => Some(Ok((*name, values))),
-                None if *name == "mtu" => None,
+                None if OPTIONAL.contains(name) => None,
                 None => {
                     let reason = format!("workload `{kind}` needs `{name}`: say it here or in [factors]");
                     Some(Err(reader.at(workload, reason)))
@@ -59,7 +63,11 @@ pub(super) fn of(
         });
         let values = values.collect::<Result<Vec<_>, _>>()?;
         for cell in combinations(&kind, &values, reader)? {
-            check(&cell, &cells, candidates).map_err(|reason| reader.at(workload, reason))?;
+            let checked = match deployments.is_empty() {
+                true => check(&cell, &cells, candidates),
+                false => differs(&cell, &cells),
+            };
+            checked.map_err(|reason| reader.at(workload, reason))?;
             cells.push(cell);
         }
     }
@@ -71,11 +79,23 @@ pub(super) fn of(
     Ok(cells)
 }
 
-/// Whether a cell differs from those before it, and can be measured by a candidate.
-fn check(cell: &Cell, before: &[Cell], candidates: &[String]) -> Result<(), String> {
+/// Whether a cell can be measured, and differs from those before it.
+fn differs(cell: &Cell, before: &[Cell]) -> Result<(), String> {
     cell.check().map_err(|error| error.to_string())?;
     if before.iter().any(|other| other.name() == cell.name()) {
         return Err(PlanError::Twice(cell.name()).to_string());
+    }
+    Ok(())
+}
+
+/// Whether a cell differs from those before it, and can be measured by a candidate.
+fn check(cell: &Cell, before: &[Cell], candidates: &[String]) -> Result<(), String> {
+    differs(cell, before)?;
+    if cell.workload.is_of_deployments() {
+        return Err(format!(
+            "`{}` is measured on deployments: write a table [deployment.NAME] for each candidate",
+            cell.workload.kind()
+        ));
     }
     let able = testbed::ALL
         .iter()

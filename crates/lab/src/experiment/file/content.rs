@@ -35,6 +35,8 @@ pub(super) struct Content {
     pub(super) about: Option<String>,
     pub(super) candidates: Names,
     #[serde(default)]
+    pub(super) deployment: BTreeMap<String, Spanned<toml::Table>>,
+    #[serde(default)]
     pub(super) compare: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) show: Vec<Spanned<String>>,

@@ -6,7 +6,10 @@
 
 mod cells;
 mod content;
+mod deployments;
 mod figures;
+
+use std::collections::BTreeMap;
 
 use toml::Spanned;
 
@@ -15,6 +18,7 @@ use content::{Content, Measure, Names};
 pub(crate) use content::{Reader, plain};
 
 use super::{Comparison, Paper, Plan};
+use crate::site::SiteCandidate;
 use crate::testbed::{self, Candidate};
 
 /// A valid file: both plans it stands for.
@@ -64,8 +68,11 @@ impl Content {
             (Some(fewer), true) => fewer,
             _ => &self.candidates,
         };
-        let candidates = known(candidates, reader)?;
-        let cells = cells::of(self, &candidates, reader, is_quick)?;
+        let mut deployments = deployments::of(self, reader)?;
+        let candidates = known(candidates, &deployments, reader)?;
+        deployments.retain(|name, _| candidates.contains(name));
+        let cells = cells::of(self, &candidates, &deployments, reader, is_quick)?;
+        deployments::check(self, &deployments, &cells, reader)?;
         let own = |table: &Option<Spanned<Measure>>| table.as_ref().map(|it| it.get_ref().clone());
         let measure = own(&self.measure).unwrap_or_default();
         let (measure, table) = match &self.quick.measure {
@@ -87,6 +94,7 @@ impl Content {
             title: self.title.clone(),
             comparisons: self.comparisons(&candidates, reader)?,
             candidates,
+            deployments,
             show: self.show.iter().map(|part| part.get_ref().clone()).collect(),
             cells,
             wanted: self.wanted.clone(),
@@ -150,7 +158,11 @@ impl Content {
 }
 
 /// Checks that the candidates exist, that each occurs once, and that there is at least one.
-fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileError> {
+fn known(
+    names: &Names,
+    deployments: &BTreeMap<String, SiteCandidate>,
+    reader: &Reader<'_>,
+) -> Result<Vec<String>, PlanFileError> {
     if names.get_ref().is_empty() {
         let reason =
             "`candidates` is empty: name what is to be measured, such as \"adaptive\" and \"kernel-veth\"";
@@ -159,7 +171,11 @@ fn known(names: &Names, reader: &Reader<'_>) -> Result<Vec<String>, PlanFileErro
     let mut known: Vec<String> = Vec::new();
     for name in names.get_ref() {
         let text = name.get_ref();
-        if !testbed::ALL.iter().any(|candidate| candidate.name == text) {
+        if !deployments.is_empty() && !deployments.contains_key(text) {
+            let reason = format!("there is no deployment `{text}`: write a table [deployment.{text}]");
+            return Err(reader.at(name, reason));
+        }
+        if deployments.is_empty() && !testbed::ALL.iter().any(|candidate| candidate.name == text) {
             let all: Vec<_> = testbed::ALL.iter().map(|Candidate { name, .. }| *name).collect();
             let reason = format!("there is no candidate `{text}`; there are {}", all.join(", "));
             return Err(reader.at(name, reason));

@@ -365,3 +365,120 @@ fn invalid_value_is_reported_with_its_line() {
     assert!(written.contains(r#""strategy":"sequent:19""#), "{written}");
     assert_eq!(serde_json::from_str::<Cell>(&written).unwrap(), cells[3]);
 }
+
+const SITES: &str = r#"
+name = "test/sites"
+title = "A proxy"
+candidates = ["one", "two"]
+compare = ["two/one"]
+
+[deployment.one]
+base = "small"
+stack = "kernel-veth"
+
+[deployment.two]
+base = "one"
+stack = "direct"
+proxy = { cache = "32M" }
+
+[[workload]]
+kind = "site"
+content = ["class0", "class1"]
+alpha = 0.9
+clients = 4
+scale = 2
+
+[quick]
+candidates = ["one"]
+"#;
+
+/// The message for the plan of sites with one thing replaced.
+fn mistake_of_sites(right: &str, wrong: &str) -> String {
+    assert!(SITES.contains(right), "{right}");
+    let text = SITES.replacen(right, wrong, 1);
+    PlanFile::parse("sites.toml", &text).unwrap_err().to_string()
+}
+
+#[test]
+fn deployments_inherit_fields_of_their_base() {
+    let file = PlanFile::parse("sites.toml", SITES).unwrap();
+    let plan = file.plan(false, 1, [0, 1]);
+    assert_eq!(
+        names(&plan),
+        ["site_class0_zipf0.9_4c_s2", "site_class1_zipf0.9_4c_s2"]
+    );
+    let [one, two] = ["one", "two"].map(|name| plan.deployments[name].proxy.clone().unwrap());
+    assert_eq!(
+        (one.cache.as_deref(), two.cache.as_deref()),
+        (Some("64M"), Some("32M"))
+    );
+    assert_eq!(one.program, two.program);
+    assert!(plan.deployments["two"].web.is_some());
+    let quick = file.plan(true, 1, [0, 1]);
+    assert_eq!(quick.deployments.len(), 1);
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
+
+#[test]
+fn mistake_in_a_deployment_is_reported_with_its_line() {
+    for (right, wrong, line, reason) in [
+        (
+            "\"one\", \"two\"]",
+            "\"one\", \"three\"]",
+            4,
+            "write a table [deployment.three]",
+        ),
+        (
+            "candidates = [\"one\", \"two\"]\ncompare = [\"two/one\"]",
+            "candidates = [\"one\"]",
+            10,
+            "no candidate names the deployment `two`",
+        ),
+        (
+            "base = \"one\"",
+            "base = \"none\"",
+            11,
+            "there is no deployment `none`",
+        ),
+        ("base = \"one\"", "base = \"two\"", 11, "does not end"),
+        ("base = \"one\"", "base = 1", 11, "name of a deployment"),
+        (
+            "{ cache = \"32M\" }",
+            "{ cache = \"32M\", colour = 1 }",
+            11,
+            "unknown field `colour`",
+        ),
+        ("{ cache = \"32M\" }", "{ cache = \"1M\" }", 11, "at least 1M"),
+        (
+            "{ cache = \"32M\" }",
+            "{ program = \"apache\" }",
+            11,
+            "has no bounded `cache`",
+        ),
+        ("\"class1\"]", "\"class7\"]", 18, "class0 to class4"),
+        ("clients = 4", "clients = 251", 16, "clients"),
+        ("scale = 2", "scale = 0", 21, "too few"),
+        ("kind = \"site\"", "kind = \"file-read\"", 18, "no `content`"),
+        ("kind = \"site\"", "kind = \"wake-up\"", 18, "no `content`"),
+    ] {
+        let error = mistake_of_sites(right, wrong);
+        assert!(
+            error.contains(reason) && error.starts_with(&format!("sites.toml:{line}: ")),
+            "{wrong}: {error}"
+        );
+    }
+}
+
+#[test]
+fn site_without_deployments_is_refused() {
+    let begin = SITES.find("[deployment.one]").unwrap();
+    let end = SITES.find("[[workload]]").unwrap();
+    let text = format!("{}{}", &SITES[..begin], &SITES[end..]);
+    let text = text
+        .replace("\"one\", \"two\"", "\"unix\", \"direct\"")
+        .replace("two/one", "direct/unix");
+    let text = text.replace("candidates = [\"one\"]", "candidates = [\"unix\"]");
+    let error = PlanFile::parse("sites.toml", &text).unwrap_err().to_string();
+    assert!(error.contains("write a table [deployment.NAME]"), "{error}");
+}

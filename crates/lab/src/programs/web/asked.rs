@@ -76,7 +76,7 @@ impl Asked {
     /// # Errors
     ///
     /// If it cannot be read, if its last record is incomplete, or if it has no answer with a file.
-    pub(in crate::programs) fn world_cup(log: &Path) -> io::Result<Self> {
+    pub(crate) fn world_cup(log: &Path) -> io::Result<Self> {
         let largest = u32::try_from(Size::MAX.bytes()).unwrap_or(u32::MAX);
         let mut log = BufReader::new(File::open(log)?);
         // No record of 1998 begins with these bytes.

@@ -12,13 +12,16 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::response::Response;
-use super::{Asked, Counted, Order, processes};
+use super::{Asked, Counted, Extent, Order, processes};
 use crate::cgroup::ControlGroup;
 use crate::samples::{Counts, Recorder, SIZE_CLASSES, Side, size_class};
 use crate::workload::{Meter, Watched, processor_ns_of, watch};
 
 /// Bytes offered to each read.
 const READ: usize = 256 << 10;
+
+/// Longest time for a number of answers.
+const LONGEST: Duration = Duration::from_secs(1800);
 
 /// Connections handled in a row.
 const EVENTS: usize = 64;
@@ -137,12 +140,22 @@ impl<'a> Clients<'a> {
         Ok(clients)
     }
 
-    /// Runs for this long, and until all available answers are handled.
-    fn go_on(&mut self, span: Duration) -> io::Result<()> {
+    /// Runs until the end, and until all available answers are handled.
+    fn go_on(&mut self, extent: Extent) -> io::Result<()> {
+        let (span, answers) = match extent {
+            Extent::Span(span) => (span, u64::MAX),
+            Extent::Answers(answers) => (LONGEST, answers),
+        };
         let end = Instant::now() + span;
         let patience = u16::try_from(self.order.patience.as_millis()).unwrap_or(u16::MAX);
         let mut events = [EpollEvent::empty(); EVENTS];
-        while Instant::now() < end {
+        while self.tally.requests < answers {
+            if Instant::now() >= end {
+                return match extent {
+                    Extent::Span(_) => Ok(()),
+                    Extent::Answers(_) => Err(io::ErrorKind::TimedOut.into()),
+                };
+            }
             let count = match self.epoll.wait(&mut events, EpollTimeout::from(patience)) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(count) => count,

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) use asked::{Asked, Served};
-pub(crate) use order::{Counted, Order};
+pub(crate) use order::{Counted, Extent, Order};
 pub(super) use response::Response;
 pub(crate) use zipf::Zipf;
 

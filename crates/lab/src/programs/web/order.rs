@@ -8,6 +8,15 @@ use super::asked::Asked;
 use crate::cgroup::ControlGroup;
 use crate::samples::{CpuUse, Side};
 
+/// Where a part of the clients' work ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Extent {
+    /// After so long.
+    Span(Duration),
+    /// After so many answers. Others that arrive at the same time count, too.
+    Answers(u64),
+}
+
 /// The order for the clients' process, in a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
@@ -15,10 +24,10 @@ pub(crate) struct Order {
     pub(crate) clients: u8,
     /// Their requests.
     pub(crate) asked: Asked,
-    /// Duration before the measurement.
-    pub(crate) warm_up: Duration,
-    /// Duration of the measurement.
-    pub(crate) span: Duration,
+    /// The extent of what comes before the measurement.
+    pub(crate) warm_up: Extent,
+    /// The extent of the measurement.
+    pub(crate) span: Extent,
     /// Time without a byte before the server is given up.
     pub(crate) patience: Duration,
     /// The engines of the server's and the clients' nodes, if they are on nodes.

@@ -154,6 +154,10 @@ fn title(kind: &str) -> String {
         "web-zipf nginx world-cup" => {
             "nginx, files of the World Cup trace by Zipf's law: transactions a second"
         }
+        "site" => "Sites: requests a second",
+        "file-read" => "A file is read from its begin to its end: bandwidth",
+        "file-read cached" => "A cached file is read from its begin to its end: bandwidth",
+        "file-write" => "A file is written and brought to the disk: bandwidth",
         "mpi-ping-pong openmpi" => "Ranks of Open MPI: half a round trip",
         "mpi-ping-pong mpich" => "Ranks of MPICH: half a round trip",
         "mpi-stream openmpi" => "Ranks of Open MPI: throughput, one way",

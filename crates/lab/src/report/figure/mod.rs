@@ -116,7 +116,8 @@ fn unit(quantity: Quantity, figures: &[&Figures]) -> (f64, &'static str) {
         Quantity::CpuPerGigabyte => (1.0, "CPU s per GB"),
         Quantity::Share | Quantity::Availability => (1e-2, "% of a core"),
         Quantity::Pcbs => (1.0, "PCBs"),
-        Quantity::Hits => (1e-2, "%"),
+        Quantity::FileBandwidth => (1e6, "MB/s"),
+        Quantity::Hits | Quantity::Utilization => (1e-2, "%"),
     }
 }
 

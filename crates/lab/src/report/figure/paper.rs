@@ -40,7 +40,8 @@ pub(super) fn figures(
         Quantity::Rate | Quantity::Interrupts => (PaperUnit::PerSecond, 1.0),
         Quantity::Share | Quantity::Availability => (PaperUnit::Cores, 1.0),
         Quantity::Pcbs => (PaperUnit::Pcbs, 1.0),
-        Quantity::Hits => (PaperUnit::Percent, 1e-2),
+        Quantity::FileBandwidth => (PaperUnit::Megabytes, 1e6),
+        Quantity::Hits | Quantity::Utilization => (PaperUnit::Percent, 1e-2),
         Quantity::CpuPerThousand | Quantity::CpuPerGigabyte | Quantity::PerMessage => return Vec::new(),
     };
     let candidates = report.header.plan.candidates.iter().enumerate();

@@ -38,6 +38,15 @@ pub enum ContentSource {
         /// Decides the order of ranks and the bytes.
         seed: u64,
     },
+    /// Files and requests of a log of the 1998 World Cup's web site in its published form.
+    Trace {
+        /// The log, compressed or not.
+        log: PathBuf,
+        /// Divides all sizes.
+        scale: u32,
+        /// Decides the bytes.
+        seed: u64,
+    },
     /// A directory of the user's. Its files are never changed.
     Directory {
         /// Its path.
@@ -88,6 +97,19 @@ impl ContentSource {
                 });
                 Ok(by_zipf(files.collect(), *alpha, *seed))
             }
+            Self::Trace { log, scale, .. } => {
+                let cannot = |error: io::Error| {
+                    io::Error::new(
+                        error.kind(),
+                        format!("cannot follow the trace {}: {error}", log.display()),
+                    )
+                };
+                let mut asked = Asked::world_cup(log).map_err(cannot)?;
+                for file in &mut asked.files {
+                    file.length = (file.length / u64::from(*scale)).max(1);
+                }
+                Ok(asked)
+            }
             Self::Directory {
                 path,
                 log: None,
@@ -104,7 +126,15 @@ impl ContentSource {
         }
     }
 
-    /// Writes the files of a class below a directory, and returns the directory with the content.
+    /// What divides its sizes; `None` if its files stay where they are.
+    pub(super) fn scale(&self) -> Option<u32> {
+        match self {
+            Self::Class { scale, .. } | Self::Trace { scale, .. } => Some(*scale),
+            Self::Directory { .. } => None,
+        }
+    }
+
+    /// Writes the files of a class or a trace below a directory, and returns the directory with the content.
     /// The pages of all files leave the page cache, where that is possible: a server that reads a
     /// file then pays for its pages.
     ///
@@ -114,7 +144,7 @@ impl ContentSource {
     pub(super) fn provide(&self, asked: &Asked, place: &Path) -> io::Result<PathBuf> {
         let root = match self {
             Self::Directory { path, .. } => path.clone(),
-            Self::Class { seed, .. } => {
+            Self::Class { seed, .. } | Self::Trace { seed, .. } => {
                 fs::create_dir(place)?;
                 for (number, file) in (0..).zip(&asked.files) {
                     write(
@@ -310,6 +340,36 @@ mod tests {
                 "{constant} is {bound}: {row}"
             );
         }
+    }
+
+    #[test]
+    fn trace_of_the_world_cup_has_its_files_and_its_order() {
+        let Some(log) = std::env::var_os("TOEHOLD_WORLD_CUP_LOG") else {
+            // Past the harness, which shows nothing of a test that passes.
+            let _ = writeln!(
+                io::stderr(),
+                "SKIPPED, no trace was followed: TOEHOLD_WORLD_CUP_LOG names a log of the 1998 World Cup's web site"
+            );
+            return;
+        };
+        let trace = |scale| ContentSource::Trace {
+            log: PathBuf::from(&log),
+            scale,
+            seed: 1,
+        };
+        let asked = trace(1).asked().unwrap();
+        assert!(asked.files.len() > 100 && asked.requests.len() > 1000);
+        let mut times = vec![0_u64; asked.files.len()];
+        asked.requests.iter().for_each(|&file| times[file as usize] += 1);
+        let most = times.iter().max().unwrap();
+        assert!(
+            *most > 10 * asked.requests.len() as u64 / asked.files.len() as u64,
+            "some files are popular"
+        );
+        let scaled = trace(8).asked().unwrap();
+        assert_eq!(scaled.requests, asked.requests);
+        let of = |asked: &Asked| asked.files.iter().map(|file| file.length).sum::<u64>();
+        assert!(of(&scaled) < of(&asked) / 7);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{ServerLine, ServerPlace};
+use super::{ServerLine, ServerPlace, TierPlan};
 
 /// Directory of Debian's modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
@@ -10,7 +10,7 @@ const MODULES: &str = "/usr/lib/apache2/modules";
 /// More threads than clients: idle connections keep none, but ends of connections do for a moment.
 const MORE_THREADS: u16 = 16;
 
-pub(super) fn line(place: &ServerPlace<'_>) -> io::Result<ServerLine> {
+pub(super) fn line(tier: &TierPlan, place: &ServerPlace<'_>) -> io::Result<ServerLine> {
     let own = place.own.display();
     let user = match nix::unistd::geteuid().is_root() {
         true => "User www-data\nGroup www-data",
@@ -21,9 +21,10 @@ pub(super) fn line(place: &ServerPlace<'_>) -> io::Result<ServerLine> {
     let role = match place.next {
         None => {
             let content = place.content.display();
+            let sendfile = if tier.sendfile == Some(false) { "off" } else { "on" };
             // As the datacenter paper's servers read: by read and write, or sendfile, but never mmap.
             format!(
-                "DocumentRoot \"{content}\"\nEnableSendfile on\nEnableMMAP off\n\
+                "DocumentRoot \"{content}\"\nEnableSendfile {sendfile}\nEnableMMAP off\nReadBufferSize 262144\n\
                  <Directory \"{content}\">\nRequire all granted\n</Directory>"
             )
         }

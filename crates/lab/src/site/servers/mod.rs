@@ -6,6 +6,7 @@ mod apache;
 mod command;
 mod haproxy;
 mod nginx;
+mod squid;
 mod varnish;
 
 use std::fs;
@@ -29,6 +30,8 @@ pub enum ServerProgram {
     Apache,
     /// HAProxy: another tier's answers with or without a cache.
     Haproxy,
+    /// Squid: another tier's answers with or without a cache in memory.
+    Squid,
     /// A server of the user's.
     Command,
 }
@@ -69,19 +72,26 @@ impl ServerProgram {
             Self::Varnish => "varnish",
             Self::Apache => "apache",
             Self::Haproxy => "haproxy",
+            Self::Squid => "squid",
             Self::Command => "command",
         }
     }
 
     /// The installed program that it is, with its package; `None` for a user's own.
-    pub(super) fn installed(self) -> Option<Program> {
+    pub(crate) fn installed(self) -> Option<Program> {
         match self {
             Self::Nginx => Some(("nginx", "nginx-light")),
             Self::Varnish => Some(("varnishd", "varnish")),
             Self::Apache => Some(("apache2", "apache2")),
             Self::Haproxy => Some(("haproxy", "haproxy")),
+            Self::Squid => Some(("squid", "squid")),
             Self::Command => None,
         }
+    }
+
+    /// Whether a tier can choose between `sendfile` and `read`.
+    pub(super) fn has_sendfile(self, is_last: bool) -> bool {
+        is_last && matches!(self, Self::Nginx | Self::Apache)
     }
 
     /// Checks the fields of a tier against its program and its place.
@@ -91,7 +101,7 @@ impl ServerProgram {
     /// What is wrong, and what to write.
     pub(super) fn check(self, is_last: bool, has_cache: bool, has_start: bool) -> Result<(), String> {
         let name = self.name();
-        let has_files = !matches!(self, Self::Varnish | Self::Haproxy);
+        let has_files = !matches!(self, Self::Varnish | Self::Haproxy | Self::Squid);
         if is_last && !has_files {
             return Err(format!(
                 "{name} serves no files, and the last tier has the content: add a tier with nginx, apache or command"
@@ -102,7 +112,7 @@ impl ServerProgram {
         }
         if has_cache && matches!(self, Self::Apache | Self::Command) {
             return Err(format!(
-                "{name} has no bounded `cache`: leave it out, or choose varnish, nginx or haproxy"
+                "{name} has no bounded `cache`: leave it out, or choose varnish, nginx, haproxy or squid"
             ));
         }
         if self == Self::Varnish && !has_cache {
@@ -126,8 +136,9 @@ impl ServerProgram {
         match self {
             Self::Nginx => nginx::line(tier, place),
             Self::Varnish => varnish::line(tier, place),
-            Self::Apache => apache::line(place),
+            Self::Apache => apache::line(tier, place),
             Self::Haproxy => haproxy::line(tier, place),
+            Self::Squid => squid::line(tier, place),
             Self::Command => Ok(command::line(tier, place)),
         }
     }
@@ -169,6 +180,7 @@ pub(super) mod tests {
             program,
             cache,
             memory: None,
+            sendfile: None,
             start: Some("exec server".into()),
         };
         let place = ServerPlace {
@@ -189,8 +201,8 @@ pub(super) mod tests {
 
     #[test]
     fn every_program_listens_and_asks_the_next_tier() {
-        use ServerProgram::{Apache, Command, Haproxy, Nginx, Varnish};
-        for program in [Nginx, Varnish, Apache, Haproxy, Command] {
+        use ServerProgram::{Apache, Command, Haproxy, Nginx, Squid, Varnish};
+        for program in [Nginx, Varnish, Apache, Haproxy, Squid, Command] {
             let own = tempfile::tempdir().unwrap();
             let (line, text) = configured(program, own.path(), Some(("10.0.0.2", 8081)), Some(64 << 20));
             let all = format!("{text} {:?} {:?}", line.words, line.variables);

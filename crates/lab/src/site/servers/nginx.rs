@@ -18,11 +18,12 @@ pub(super) fn line(tier: &TierPlan, place: &ServerPlace<'_>) -> io::Result<Serve
         None => (String::new(), format!("root {};", place.content.display())),
         Some((next, next_port)) => passing_on(tier, place, next, next_port),
     };
+    let sendfile = if tier.sendfile == Some(false) { "off" } else { "on" };
     let text = format!(
         "daemon off; worker_processes 1; pid {own}/nginx.pid; error_log {own}/error.log; {user}
 events {{ worker_connections 2048; }}
 http {{
-    access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000; keepalive_timeout 1h;
+    access_log off; sendfile {sendfile}; tcp_nopush on; keepalive_requests 1000000000; keepalive_timeout 1h;
     client_body_temp_path {own}/body; proxy_temp_path {own}/proxy;
     fastcgi_temp_path {own}/fastcgi; uwsgi_temp_path {own}/uwsgi; scgi_temp_path {own}/scgi;
     {http}
