@@ -18,6 +18,8 @@ plans! {
     "ethom/fig5" "ethom/fig6" "ethom/fig7" "ethom/fig8"
     "scale/nginx" "scale/php-fpm" "scale/varnish" "scale/postgresql" "scale/mariadb" "scale/redis"
     "scale/memcached" "scale/concurrency"
+    "datacenter/table1" "datacenter/fig3" "datacenter/table3" "datacenter/fig10" "datacenter/fig15"
+    "datacenter/site"
     "demux/section3" "demux/section4" "demux/fig4" "demux/fig9"
 }
 
