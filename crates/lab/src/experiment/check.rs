@@ -46,6 +46,9 @@ pub enum PlanError {
     /// The count is beyond the bounds of measurements.
     #[error("{0}: there can be 1 to {MOST_OF_A_KIND} clients, streams or pairs, and a rate is at least 1")]
     Count(String),
+    /// The clients of a site are beyond its bounds.
+    #[error("{0}: there can be 1 to {MOST_CLIENTS} clients of a site")]
+    SiteClients(String),
     /// More workers or busy loops than can be measured.
     #[error("{0}: there can be 1 to {MOST_OF_A_KIND} workers, and {MOST_OF_A_KIND} busy loops at most")]
     Workers(String),
@@ -168,7 +171,7 @@ impl Cell {
     /// Whether any candidate can measure the workload.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let is_beyond = |(name, value): (String, u64)| match name.as_str() {
-            "clients" if self.workload.is_of_sites() => !(1..=MOST_CLIENTS.into()).contains(&value),
+            "clients" if self.workload.is_of_sites() => false,
             "clients" | "streams" | "pairs" => !(1..=MOST_OF_A_KIND).contains(&value),
             "rate" => value == 0,
             _ => false,
@@ -177,6 +180,9 @@ impl Cell {
             return Err(PlanError::Count(self.title()));
         }
         match self.workload {
+            Workload::Site { clients, .. } if !(1..=MOST_CLIENTS).contains(&clients) => {
+                return Err(PlanError::SiteClients(self.title()));
+            }
             Workload::Idle { span_ms, .. } => time("span", span_ms, 1)?,
             Workload::Workers {
                 program,

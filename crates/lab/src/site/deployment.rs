@@ -450,7 +450,7 @@ memory = "50M"
             (
                 "class = 1\n",
                 "",
-                ":4: content is either a `class`, 0 to 4, or a `directory`",
+                ":4: content is a `class`, 0 to 4, a `directory`, or a `trace`",
             ),
             ("class = 1", "directory = \"a\"", ":6: `scale` is for a `class`"),
             ("\"web\"", "\"proxy\"", ":14: the name `proxy` is taken"),

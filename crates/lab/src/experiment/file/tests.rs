@@ -255,12 +255,22 @@ fn every_kind_can_be_written_with_its_fields() {
             "program" => "\"nginx-1k\"",
             "strategy" => "\"sequent:7\"",
             "trace" => "\"synthetic\"",
+            "content" => "\"class1\"",
+            "start" => "\"cold\"",
+            "size" | "buffer" => "\"2K\"",
+            "cached" => "true",
             _ => "2",
         };
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));
         let fields: String = fields.collect();
+        let candidates = match *kind {
+            "site" | "file-read" | "file-write" => {
+                "[\"a\"]\n[deployment.a]\nbase = \"small\"\nstorage = { file-system = \"tmpfs\" }"
+            }
+            _ => "[\"unix\", \"adaptive\", \"measured\", \"simulation\"]",
+        };
         let text = format!(
-            "name = \"t\"\ntitle = \"t\"\ncandidates = [\"unix\", \"adaptive\", \"measured\", \"simulation\"]\n[[workload]]\nkind = \"{kind}\"\n{fields}"
+            "name = \"t\"\ntitle = \"t\"\ncandidates = {candidates}\n[[workload]]\nkind = \"{kind}\"\n{fields}"
         );
         let file = PlanFile::parse("t", &text).unwrap_or_else(|error| panic!("{error}"));
         let workload: Workload = file.plan(false, 0, [0, 0]).cells[0].workload;
@@ -425,7 +435,7 @@ fn mistake_in_a_deployment_is_reported_with_its_line() {
     for (right, wrong, line, reason) in [
         (
             "\"one\", \"two\"]",
-            "\"one\", \"three\"]",
+            "\"one\", \"two\", \"three\"]",
             4,
             "write a table [deployment.three]",
         ),
@@ -457,10 +467,10 @@ fn mistake_in_a_deployment_is_reported_with_its_line() {
             "has no bounded `cache`",
         ),
         ("\"class1\"]", "\"class7\"]", 18, "class0 to class4"),
-        ("clients = 4", "clients = 251", 16, "clients"),
+        ("clients = 4", "clients = 251", 16, "1 to 250 clients"),
         ("scale = 2", "scale = 0", 21, "too few"),
-        ("kind = \"site\"", "kind = \"file-read\"", 18, "no `content`"),
-        ("kind = \"site\"", "kind = \"wake-up\"", 18, "no `content`"),
+        ("kind = \"site\"", "kind = \"file-read\"", 19, "no `alpha`"),
+        ("kind = \"site\"", "kind = \"wake-up\"", 19, "no `alpha`"),
     ] {
         let error = mistake_of_sites(right, wrong);
         assert!(
