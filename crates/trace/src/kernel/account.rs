@@ -19,6 +19,10 @@ const MOST_HALF: f64 = MOST_KERNEL_ERROR / 2.0;
 /// The most that the share of messages that were not matched may be.
 const MOST_UNMATCHED: f64 = 0.05;
 
+/// The least share of messages that had a stage, if the stage's tracepoints are to have a cost. A
+/// median of fewer says nothing.
+const LEAST_SHARE: f64 = 0.05;
+
 /// How often rounds are drawn again.
 const RESAMPLES: u64 = 400;
 
@@ -50,6 +54,11 @@ pub struct KernelStageTime {
     pub traced_ns: f64,
     /// What the tracepoints add to the stage, in nanoseconds.
     pub cost_ns: f64,
+    /// The interval of the mean, by drawing rounds again, in nanoseconds.
+    pub interval: TimeInterval,
+    /// The median of the messages that had the stage, without the cost of tracepoints, in
+    /// nanoseconds. Medians of stages do not add up.
+    pub usual_ns: f64,
 }
 
 /// A message's time in the kernel by stages.
@@ -132,7 +141,10 @@ impl KernelAccount {
         let untraced = whole.untraced.mean().ok_or(KernelAccountError::NoUntraced)?;
         let traced = whole.traced.mean().ok_or(KernelAccountError::NoMessages)?;
         let costs = stage_costs(rounds.iter().copied()).ok_or(KernelAccountError::NoCosts)?;
-        let stages = whole.stage_times(&costs);
+        let draws = Draws::of(&rounds);
+        let usual =
+            usual_stages(of_use(&intact, KernelBlockUse::Counted)).ok_or(KernelAccountError::NoMessages)?;
+        let stages = whole.stage_times(&costs, &draws, &usual.map(|usual| usual.ticks * ns_per_tick));
         let sum_ns: f64 = stages.iter().map(|stage| stage.mean_ns).sum();
         let total: f64 = costs.iter().sum();
         let errors: Vec<f64> = rounds.iter().filter_map(|round| round.error(total)).collect();
@@ -148,7 +160,7 @@ impl KernelAccount {
             error: 2.0 * sum_ns / untraced - 1.0,
             typical_error: sums.typical_error(total, ns_per_tick),
             median_error: median(errors.iter().copied()),
-            interval: interval(&rounds),
+            interval: TimeInterval::of(draws.errors),
             rounds: errors.len() as u32,
             samples: whole.traced.count as u64,
             unmatched: mismatches.total() as f64 / all.max(1) as f64,
@@ -216,10 +228,7 @@ struct AllSums {
 
 impl AllSums {
     fn of(blocks: &[&KernelBlock], ns_per_tick: f64) -> Self {
-        let of_use = |wanted: KernelBlockUse| {
-            let blocks = blocks.iter().copied();
-            blocks.filter(move |block| block.block_use == wanted)
-        };
+        let of_use = |wanted: KernelBlockUse| of_use(blocks, wanted);
         let counted: Vec<(u32, [u64; KernelStage::COUNT])> =
             of_use(KernelBlockUse::Counted).flat_map(trips).collect();
         let untraced = of_use(KernelBlockUse::Untraced);
@@ -248,6 +257,9 @@ impl AllSums {
             let once = usual_stages(of_round(KernelBlockUse::Single));
             let twice = usual_stages(of_round(KernelBlockUse::Double));
             let cost = |once: UsualTime, twice: UsualTime| {
+                if once.share.min(twice.share) < LEAST_SHARE {
+                    return 0.0;
+                }
                 (twice.ticks - once.ticks) * f64::midpoint(once.share, twice.share) * ns_per_tick
             };
             let both = once.zip(twice);
@@ -280,15 +292,23 @@ impl RoundSums {
         stages.for_each(|(sum, more)| *sum += more);
     }
 
-    fn stage_times(&self, costs: &StageCosts) -> Vec<KernelStageTime> {
+    /// The time of a stage with its tracepoints, in nanoseconds.
+    fn traced_ns(&self, stage: usize) -> f64 {
+        self.stages_ns[stage] / self.traced.count.max(1.0) / 2.0
+    }
+
+    fn stage_times(&self, costs: &StageCosts, draws: &Draws, usual_ns: &StageCosts) -> Vec<KernelStageTime> {
         let time = |stage: KernelStage| {
-            let traced_ns = self.stages_ns[stage.index()] / self.traced.count.max(1.0) / 2.0;
-            let cost_ns = costs[stage.index()];
+            let index = stage.index();
+            let (traced_ns, cost_ns) = (self.traced_ns(index), costs[index]);
+            let is_had = usual_ns[index] > 0.0;
             KernelStageTime {
                 stage,
                 traced_ns,
                 cost_ns,
                 mean_ns: traced_ns - cost_ns,
+                interval: TimeInterval::of(draws.stages_ns.iter().map(|stages| stages[index]).collect()),
+                usual_ns: if is_had { usual_ns[index] - cost_ns } else { 0.0 },
             }
         };
         KernelStage::ALL.into_iter().map(time).collect()
@@ -357,18 +377,42 @@ fn stage_costs<'a>(rounds: impl Iterator<Item = &'a RoundSums>) -> Option<StageC
     (!rounds.is_empty()).then(|| std::array::from_fn(cost))
 }
 
-/// The interval of the error, by drawing whole rounds again.
-fn interval(rounds: &[&RoundSums]) -> TimeInterval {
-    let draws = (0..RESAMPLES).filter_map(|resample| {
-        let drawn = |number: usize| mix(resample << 32 | number as u64) % rounds.len() as u64;
-        let drawn: Vec<&RoundSums> = (0..rounds.len())
-            .map(|number| rounds[drawn(number) as usize])
-            .collect();
-        let mut sums = RoundSums::default();
-        drawn.iter().for_each(|round| sums.join(round));
-        sums.error(stage_costs(drawn.iter().copied())?.iter().sum())
-    });
-    TimeInterval::of(draws.collect())
+/// The blocks of one use.
+fn of_use<'a>(
+    blocks: &'a [&'a KernelBlock],
+    wanted: KernelBlockUse,
+) -> impl Iterator<Item = &'a KernelBlock> {
+    let blocks = blocks.iter().copied();
+    blocks.filter(move |block| block.block_use == wanted)
+}
+
+/// What the account would be with other rounds of the same kind: whole rounds are drawn again.
+#[derive(Debug, Default)]
+struct Draws {
+    errors: Vec<f64>,
+    /// The mean of each stage without tracepoints, in nanoseconds.
+    stages_ns: Vec<StageCosts>,
+}
+
+impl Draws {
+    fn of(rounds: &[&RoundSums]) -> Self {
+        let mut draws = Self::default();
+        for resample in 0..RESAMPLES {
+            let drawn = |number: usize| mix(resample << 32 | number as u64) % rounds.len().max(1) as u64;
+            let drawn: Vec<&RoundSums> = (0..rounds.len())
+                .map(|number| rounds[drawn(number) as usize])
+                .collect();
+            let mut sums = RoundSums::default();
+            drawn.iter().for_each(|round| sums.join(round));
+            let Some(costs) = stage_costs(drawn.iter().copied()) else {
+                continue;
+            };
+            draws.errors.extend(sums.error(costs.iter().sum()));
+            let stages = std::array::from_fn(|stage| sums.traced_ns(stage) - costs[stage]);
+            draws.stages_ns.push(stages);
+        }
+        draws
+    }
 }
 
 #[cfg(test)]

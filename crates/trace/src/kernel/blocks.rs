@@ -1,5 +1,7 @@
 //! Which tracepoints are recorded, and in which block of round trips.
 
+use serde::{Deserialize, Serialize};
+
 /// A tracepoint, and what the kernel's filter keeps of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tracepoint {
@@ -57,7 +59,8 @@ pub(super) const TRACEPOINTS: [Tracepoint; 13] = [
 ];
 
 /// What a block of round trips is for. No block has two uses, so no figure checks itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum KernelBlockUse {
     /// No tracepoint. Its round trips are what the stages must add up to.
     Untraced,

@@ -2,12 +2,14 @@
 
 use super::event::{KernelEvent, KernelEventKind as Kind};
 use super::stages::{KernelEdge, KernelStage};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of headers that a frame with a message has at least: IP and TCP without options.
 const LEAST_HEADERS: u32 = 40;
 
 /// A message's way through the kernel: the ticks at each edge that it passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "SavedMessage", from = "SavedMessage")]
 pub struct KernelMessage {
     /// The sender, as an index of the matcher's threads.
     pub sender: usize,
@@ -16,8 +18,7 @@ pub struct KernelMessage {
 
 impl KernelMessage {
     /// A message by its ticks at each edge.
-    #[cfg(test)]
-    pub(super) fn of(sender: usize, ticks: [Option<u64>; KernelEdge::COUNT]) -> Self {
+    pub fn of(sender: usize, ticks: [Option<u64>; KernelEdge::COUNT]) -> Self {
         Self { sender, ticks }
     }
 
@@ -65,8 +66,38 @@ impl KernelMessage {
     }
 }
 
+/// A message as it is saved: the sender, the ticks of the first edge, and those from each passed
+/// edge to the next. Whole ticks would take three times the room.
+#[derive(Serialize, Deserialize)]
+struct SavedMessage(usize, u64, [Option<i64>; KernelEdge::COUNT]);
+
+impl From<KernelMessage> for SavedMessage {
+    fn from(message: KernelMessage) -> Self {
+        let first = message.ticks.iter().flatten().next().copied().unwrap_or(0);
+        let mut before = first;
+        let steps = message.ticks.map(|ticks| {
+            let ticks = ticks?;
+            let step = ticks.wrapping_sub(before) as i64;
+            before = ticks;
+            Some(step)
+        });
+        Self(message.sender, first, steps)
+    }
+}
+
+impl From<SavedMessage> for KernelMessage {
+    fn from(SavedMessage(sender, first, steps): SavedMessage) -> Self {
+        let mut at = first;
+        let ticks = steps.map(|step| {
+            at = at.wrapping_add(step? as u64);
+            Some(at)
+        });
+        Self { sender, ticks }
+    }
+}
+
 /// Messages that were left out, by the reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelMismatches {
     /// An edge was missing: the first one, by its index. Another thread may have done the work.
     pub missing: [u64; KernelEdge::COUNT],

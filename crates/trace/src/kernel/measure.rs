@@ -4,7 +4,9 @@ use super::blocks::KernelBlockUse;
 use super::event::KernelEvent;
 use super::matching::{KernelMatcher, KernelMessage, KernelMismatches};
 use super::tracefs::{TraceInstance, Tracefs, TracefsError};
+use crate::account::median;
 use crate::clock_source::ClockSource;
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Most round trips of a block, so that the buffers hold all events of one.
@@ -37,7 +39,7 @@ pub struct KernelPlan {
 }
 
 /// What was measured in one block.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KernelBlock {
     /// The block's number.
     pub block: u32,
@@ -78,12 +80,35 @@ impl KernelBlock {
 }
 
 /// Blocks, and the rate of the trace's clock while they ran.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KernelBlocks {
     /// The blocks in their order.
     pub blocks: Vec<KernelBlock>,
     /// Nanoseconds of a tick of the trace's clock.
     pub ns_per_tick: f64,
+}
+
+impl KernelBlocks {
+    /// The blocks of several measurements as the rounds of one, in their order. The rate is the
+    /// median of theirs, and 0 without any.
+    pub fn joined(measurements: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Vec::new();
+        let mut rates = Vec::new();
+        for measured in measurements {
+            rates.push(measured.ns_per_tick);
+            // Each measurement begins a round, even if the one before it was not whole.
+            let first = (all.len() as u32).next_multiple_of(KernelBlockUse::BLOCKS_OF_ROUND);
+            let own = measured.blocks.into_iter().zip(first..);
+            all.extend(own.map(|(block, number)| KernelBlock {
+                block: number,
+                ..block
+            }));
+        }
+        Self {
+            ns_per_tick: median(rates.into_iter()),
+            blocks: all,
+        }
+    }
 }
 
 /// Measures a ping-pong in blocks, without tracepoints, with them, and with each recorded twice.

@@ -30,10 +30,10 @@ pub use blocks::KernelBlockUse;
 pub use event::{KernelEvent, KernelEventKind, TraceLine, parse_line};
 pub use matching::{KernelMatcher, KernelMessage, KernelMismatches};
 pub use measure::{KernelBlock, KernelBlocks, KernelPingPong, KernelPlan, MOST_TRIPS, measure_kernel};
-pub use stages::{KernelEdge, KernelStage};
+pub use stages::{KernelActor, KernelEdge, KernelStage};
 
 /// What the kernel's layout cannot see, one sentence each.
-pub const BLIND_SPOTS: [&str; 7] = [
+pub const BLIND_SPOTS: [&str; 8] = [
     "The processor's way into and out of a system call counts as the program's time.",
     "The socket layer, TCP and IP of a sender are one stage, for no tracepoint divides them.",
     "The stage that wakes a thread hides interrupts between processors, idle states and a hypervisor.",
@@ -41,4 +41,5 @@ pub const BLIND_SPOTS: [&str; 7] = [
     "A message that another thread receives for the kernel (ksoftirqd) is left out and counted.",
     "Messages by other calls than sendto and recvfrom are not seen.",
     "A call is slower while any call is traced. That part does not double, and stays in the stages.",
+    "A second recording finds the code of the first one in caches. On a busy machine the first costs more.",
 ];

@@ -63,9 +63,69 @@ impl KernelEdge {
         self as usize
     }
 
+    /// The tracepoint that marks the edge.
+    pub const fn tracepoint(self) -> &'static str {
+        match self {
+            Self::SendEntered | Self::NextSend => "sys_enter_sendto",
+            Self::Queued => "net_dev_queue",
+            Self::TransmitStarted => "net_dev_start_xmit",
+            Self::Looped => "netif_rx",
+            Self::SoftirqEntered => "softirq_entry",
+            Self::Received => "netif_receive_skb",
+            Self::TcpProbed => "tcp_probe",
+            Self::DataReady => "sk_data_ready",
+            Self::Waking => "sched_waking",
+            Self::Woken => "sched_wakeup",
+            Self::SwitchedTo => "sched_switch",
+            Self::Copied => "skb_copy_datagram_iovec",
+            Self::ReceiveExited => "sys_exit_recvfrom",
+        }
+    }
+
     /// Returns `true` for an edge that a message to a waking receiver does not pass.
     pub const fn is_optional(self) -> bool {
         matches!(self, Self::Waking | Self::Woken | Self::SwitchedTo)
+    }
+}
+
+/// The part of the machine that runs a stage.
+///
+/// Over loopback and veth the softirq, and the search for a thread to wake, run on the sender's
+/// processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum KernelActor {
+    /// The sender's thread, within `sendto`.
+    Sender,
+    /// The softirq that receives the frame.
+    Softirq,
+    /// The scheduler, from the choice of a thread to its first instruction.
+    Scheduler,
+    /// The receiver's thread, within `recvfrom`.
+    Receiver,
+    /// The program, between its calls.
+    Program,
+}
+
+impl KernelActor {
+    /// All actors, in the order of a message's way.
+    pub const ALL: [Self; 5] = [
+        Self::Sender,
+        Self::Softirq,
+        Self::Scheduler,
+        Self::Receiver,
+        Self::Program,
+    ];
+
+    /// The name that reports print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sender => "sender",
+            Self::Softirq => "softirq",
+            Self::Scheduler => "scheduler",
+            Self::Receiver => "receiver",
+            Self::Program => "program",
+        }
     }
 }
 
@@ -150,6 +210,37 @@ impl KernelStage {
         }
     }
 
+    /// The part of the machine that runs it.
+    pub const fn actor(self) -> KernelActor {
+        match self {
+            Self::Send | Self::Queue | Self::Device => KernelActor::Sender,
+            Self::Softirq | Self::Backlog | Self::Ip | Self::Tcp => KernelActor::Softirq,
+            Self::Notify | Self::Wake | Self::Turn => KernelActor::Scheduler,
+            Self::Resume | Self::Busy | Self::CopyOut => KernelActor::Receiver,
+            Self::Program => KernelActor::Program,
+        }
+    }
+
+    /// What happens in it, for people.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Send => "the call, sockets, TCP and IP",
+            Self::Queue => "the device's queue",
+            Self::Device => "the device",
+            Self::Softirq => "until the softirq begins",
+            Self::Backlog => "until the softirq takes the frame",
+            Self::Ip => "IP, finding the connection",
+            Self::Tcp => "TCP, up to the socket's queue",
+            Self::Notify => "finding a thread to wake",
+            Self::Wake => "making it runnable",
+            Self::Turn => "until it runs",
+            Self::Resume => "until it copies",
+            Self::Busy => "until a thread that was awake copies",
+            Self::CopyOut => "the copy, leaving the call",
+            Self::Program => "between the calls",
+        }
+    }
+
     /// The stage that begins at an edge. `sleeps` tells whether the receiver was woken.
     pub(super) const fn from_edge(edge: KernelEdge, sleeps: bool) -> Option<Self> {
         Some(match edge {
@@ -181,6 +272,12 @@ impl fmt::Display for KernelStage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn actors_follow_one_another_along_the_way() {
+        let actors: Vec<_> = KernelStage::ALL.iter().map(|stage| stage.actor()).collect();
+        assert!(actors.is_sorted(), "{actors:?}");
+    }
 
     #[test]
     fn index_of_each_stage_and_edge_is_its_place() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::kernel::measure::KernelBlocks;
 
 const TICKS_PER_NS: f64 = 2.6;
 
@@ -252,4 +253,55 @@ fn block_that_lost_events_is_left_out() {
     let account = KernelAccount::of(&blocks, 1.0 / TICKS_PER_NS).unwrap();
     assert!(account.error.abs() < 0.01, "{}", account.error);
     assert_eq!(account.lost_events, 18);
+}
+
+#[test]
+fn interval_and_median_of_each_stage_enclose_its_time() {
+    let machine = Machine::default();
+    for time in machine.account().stages {
+        let planted_ns = machine.stages_ns[time.stage.index()];
+        if planted_ns == 0.0 {
+            assert_eq!((time.usual_ns, time.mean_ns), (0.0, 0.0), "{}", time.stage);
+            continue;
+        }
+        let (low, high) = (time.interval.low, time.interval.high);
+        assert!(low <= time.mean_ns && time.mean_ns <= high, "{time:?}");
+        // The simulator adds 0 to 63 ns to each stage.
+        for found_ns in [time.mean_ns, time.usual_ns] {
+            assert!((found_ns - planted_ns - 32.0).abs() < 20.0, "{time:?}");
+        }
+    }
+}
+
+#[test]
+fn measurements_joined_make_the_account_of_one_with_their_rounds() {
+    let machine = Machine {
+        rounds: 4,
+        ..Machine::default()
+    };
+    let measured = || KernelBlocks {
+        blocks: machine.blocks(),
+        ns_per_tick: 1.0 / machine.rate(),
+    };
+    let joined = KernelBlocks::joined([measured(), measured(), measured()]);
+    let account = KernelAccount::of(&joined.blocks, joined.ns_per_tick).unwrap();
+    assert_eq!(account.rounds, 12);
+    assert_eq!(account.verdict(), KernelVerdict::Closes, "{account:#?}");
+    assert_eq!(KernelBlocks::joined([]).blocks, []);
+}
+
+#[test]
+fn lost_and_malformed_text_is_counted_and_its_block_left_out() {
+    let mut blocks = Machine::default().blocks();
+    let counted = blocks
+        .iter_mut()
+        .find(|block| block.block_use == KernelBlockUse::Counted);
+    let counted = counted.unwrap();
+    let without = counted.messages.len() as u64 / 2;
+    (counted.lost_events, counted.malformed_lines) = (7, 3);
+    let rate = 1.0 / Machine::default().rate();
+    let account = KernelAccount::of(&blocks, rate).unwrap();
+    let whole = Machine::default().account();
+    assert_eq!((account.lost_events, account.malformed_lines), (7, 3));
+    assert_eq!(account.samples, whole.samples - without);
 }

@@ -240,3 +240,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn saved_message_is_read_as_it_was() {
+    let mut ticks = [None; KernelEdge::COUNT];
+    for (place, at) in [(0, u64::MAX - 5), (1, u64::MAX), (4, 3), (13, 2)] {
+        ticks[place] = Some(at);
+    }
+    for message in [
+        KernelMessage::of(1, ticks),
+        KernelMessage::of(0, [None; KernelEdge::COUNT]),
+    ] {
+        let text = serde_json::to_string(&message).unwrap();
+        assert_eq!(
+            serde_json::from_str::<KernelMessage>(&text).unwrap(),
+            message,
+            "{text}"
+        );
+    }
+}

@@ -23,12 +23,14 @@ const MOST_TEXT: u64 = 64 << 20;
 /// The most leftovers that are removed at once.
 const MOST_LEFTOVERS: usize = 64;
 
-/// How the text must look, and that full buffers drop new events instead of old ones.
-const OPTIONS: [&str; 9] = [
+/// How the text must look, and that full buffers drop new events instead of old ones. Names of
+/// threads are not recorded, for that would cost at each turn of a thread.
+const OPTIONS: [&str; 10] = [
     "nooverwrite",
     "context-info",
     "irq-info",
     "norecord-tgid",
+    "norecord-cmd",
     "nolatency-format",
     "noraw",
     "nohex",

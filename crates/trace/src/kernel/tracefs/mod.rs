@@ -97,6 +97,15 @@ impl Tracefs {
         Self::at(root, Some(Arc::new(mount)))
     }
 
+    /// The file system where it is mounted, or else by a mount of its own.
+    ///
+    /// # Errors
+    ///
+    /// The error of [`Tracefs::private`].
+    pub fn found() -> Result<Self, TracefsError> {
+        Self::mounted().or_else(|_| Self::private())
+    }
+
     fn at(root: PathBuf, mount: Option<Arc<OwnedFd>>) -> Result<Self, TracefsError> {
         let found = Self { root, _mount: mount };
         let instances = found.instances();
