@@ -52,12 +52,20 @@ pub(crate) fn attend<T: Testbed>(control: &mut Control, context: &Context) -> io
                 measured(&mut testbed, |testbed| workload.drive(testbed, &address, &pace))
             }
         };
-        let reply = done.unwrap_or_else(|error| Reply::Failed {
-            reason: error.to_string(),
-        });
-        control.0.send(&reply)?;
+        control.0.send(&done.unwrap_or_else(|error| without(&error)))?;
     }
     Ok(())
+}
+
+/// The answer to a request that was not carried out. A workload may find a requirement missing only
+/// when it begins.
+fn without(error: &io::Error) -> Reply {
+    let reason = error.to_string();
+    let own = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match own {
+        Some(TestbedError::Unavailable(_)) => Reply::Unavailable { reason },
+        _ => Reply::Failed { reason },
+    }
 }
 
 /// Serves the runner's requests as a source, which has no other side.

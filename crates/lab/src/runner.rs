@@ -103,12 +103,12 @@ impl Runner<'_> {
         known.is_some_and(|known| known.is_of_programs(workload))
     }
 
-    /// Whether a candidate's reason for a cell may not apply to other cells: missing programs, or a
-    /// network without packets of the cell's size.
+    /// Whether a candidate's reason for a cell may not apply to other cells. Programs may be missing,
+    /// a network may not carry packets of the cell's size, or the kernel may not be traced.
     fn may_miss_for_a_cell(&self, candidate: &str, cell: &Cell) -> bool {
         let known = self.candidates.iter().find(|known| known.name == candidate);
         let is_about_network = known.is_some_and(|known| known.is_between_hosts) && cell.mtu.is_some();
-        is_about_network || self.is_of_programs(candidate, &cell.workload)
+        is_about_network || cell.workload.is_followed() || self.is_of_programs(candidate, &cell.workload)
     }
 }
 

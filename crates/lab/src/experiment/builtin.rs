@@ -21,10 +21,11 @@ plans! {
     "datacenter/table1" "datacenter/fig3" "datacenter/table3" "datacenter/fig10" "datacenter/fig15"
     "datacenter/site"
     "demux/section3" "demux/section4" "demux/fig4" "demux/fig9"
+    "trace/kernel"
 }
 
-/// All built-in plans: those of papers in the order of their figures, and those of programs with
-/// several workers.
+/// All built-in plans, by the first part of their names. Those of a paper are in the order of its
+/// figures.
 pub fn all() -> Result<Vec<PlanFile>, PlanFileError> {
     let parse = |(name, text): &(&str, &str)| PlanFile::parse(&format!("experiments/{name}.toml"), text);
     FILES.iter().map(parse).collect()

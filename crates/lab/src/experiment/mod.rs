@@ -6,6 +6,7 @@ mod check;
 pub mod ethernet;
 mod file;
 pub mod impaired;
+pub mod latency;
 mod length;
 mod options;
 mod paper;

@@ -6,6 +6,7 @@ use super::figure::{Figure, Panel, Series, panels};
 use super::finding::Finding;
 use super::findings::findings;
 use super::format::digits;
+use super::layout::{self, MessageLayout};
 use super::saved::Saved;
 use super::worst;
 
@@ -33,6 +34,9 @@ fn of_run(run: &Saved, text: &mut String) {
         plain(&facts::line(&report.header))
     ));
     worst_first(run, text);
+    for layouts in report.layouts_by_cell() {
+        laid_out(&layouts, text);
+    }
     let findings = findings(report, &panels);
     if !findings.is_empty() {
         text.push('\n');
@@ -67,6 +71,29 @@ fn worst_first(run: &Saved, text: &mut String) {
         text.push_str(&format!("| {} | {} |\n", plain(&row.name), cells.join(" | ")));
     }
     text.push_str(&format!("\n{}\n", worst::summary(standings)));
+}
+
+/// The layouts of one message side by side.
+fn laid_out(layouts: &[&MessageLayout], text: &mut String) {
+    let line = |cells: &[String]| {
+        let cells: Vec<_> = cells.iter().map(|cell| plain(cell)).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let heads = layout::heads(layouts);
+    let marks = " ---: |".repeat(heads.len() - 2);
+    text.push_str(&format!("\n### {}\n\n", plain(&layout::title(layouts))));
+    text.push_str(&format!("{}| --- | --- |{marks}\n", line(&heads)));
+    for row in layout::stage_rows(layouts) {
+        text.push_str(&line(&row));
+    }
+    text.push('\n');
+    let unseen = layouts
+        .first()
+        .into_iter()
+        .flat_map(|layout| layout.blind_spots.clone());
+    for remark in layout::remarks(layouts).into_iter().chain(unseen) {
+        text.push_str(&format!("- {}\n", plain(&remark)));
+    }
 }
 
 /// A finding as a line.

@@ -9,6 +9,7 @@ mod findings;
 mod format;
 mod header;
 mod html;
+mod layout;
 mod markdown;
 mod paper;
 mod picture;
@@ -22,6 +23,7 @@ mod worst;
 pub use format::{Look, spoken};
 pub use header::{FORMAT, Header};
 pub use html::page;
+pub use layout::{LayoutAccount, LayoutLosses, LayoutQuantiles, LayoutStage, MessageLayout};
 pub use markdown::markdown;
 pub use picture::{Picture, PictureError, pictures};
 pub use results::{CellStanding, Failure, Fate, Figures, Report};
@@ -58,6 +60,7 @@ impl Report {
             metrics: summary.figures(),
             ratios: summary.ratios(&header.plan.comparisons),
             worst: Vec::new(),
+            layouts: layout::layouts(&header.plan, samples),
             failures: samples.iter().filter_map(failure).collect(),
             header,
         };

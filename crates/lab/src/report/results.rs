@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::header::Header;
+use super::layout::MessageLayout;
 use crate::host::MachineUse;
 use crate::statistics::Estimate;
 use crate::workload::{Better, Factors, Quantity};
@@ -36,6 +37,9 @@ pub struct Report {
     /// Programs with several workers compared with the kernel's loopback, the lowest ratio first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub worst: Vec<CellStanding>,
+    /// Where the time of followed messages goes, in the order of the plan.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub layouts: Vec<MessageLayout>,
     /// Every measurement that failed.
     pub failures: Vec<Failure>,
 }
@@ -116,6 +120,21 @@ pub struct CellStanding {
     /// The reason for a missing ratio.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub missing: Option<String>,
+}
+
+impl Report {
+    /// The layouts by cell: those of one message are shown side by side.
+    pub(super) fn layouts_by_cell(&self) -> Vec<Vec<&MessageLayout>> {
+        let mut cells: Vec<Vec<&MessageLayout>> = Vec::new();
+        for layout in &self.layouts {
+            let known = cells.iter_mut().find(|cell| cell[0].workload == layout.workload);
+            match known {
+                Some(cell) => cell.push(layout),
+                None => cells.push(vec![layout]),
+            }
+        }
+        cells
+    }
 }
 
 impl Fate {

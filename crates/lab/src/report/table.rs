@@ -7,8 +7,9 @@ use super::figure::panels;
 use super::finding::Finding;
 use super::findings::losses;
 use super::format::{Look, interval, new_table, shown, unit};
+use super::layout::MessageLayout;
 use super::results::Report;
-use super::{paper, worst};
+use super::{layout, paper, worst};
 use crate::experiment::{Comparison, Limit, Verdict};
 use crate::workload::{Cell, Quantity, Workload};
 
@@ -70,6 +71,10 @@ pub fn text(report: &Report, look: Look) -> String {
             heading(worst::TITLE, look)
         ));
     }
+    for layouts in report.layouts_by_cell() {
+        text.push_str(&format!("\n{}\n", heading(&layout::title(&layouts), look)));
+        text.push_str(&laid_out(&layouts, look));
+    }
     for (title, belongs) in GROUPS {
         let cells = plan
             .cells
@@ -98,9 +103,13 @@ pub fn text(report: &Report, look: Look) -> String {
 type Group = (&'static str, fn(&Workload) -> bool);
 
 /// A table for each kind of workload.
-const GROUPS: [Group; 15] = [
+const GROUPS: [Group; 16] = [
     ("Sites: requests of all clients", Workload::is_of_sites),
     ("Files, from begin to end", Workload::is_of_files),
+    (
+        "Latency of followed messages, without tracepoints: half a round trip",
+        Workload::is_followed,
+    ),
     ("Latency: half a round trip", |workload| {
         matches!(workload, Workload::PingPong { .. } | Workload::WakeUp)
     }),
@@ -157,6 +166,22 @@ const GROUPS: [Group; 15] = [
 
 fn is_stream(workload: &Workload) -> bool {
     matches!(workload, Workload::Stream { .. } | Workload::Bulk)
+}
+
+/// The layouts of one message side by side, with remarks.
+fn laid_out(layouts: &[&MessageLayout], look: Look) -> String {
+    let mut table = new_table(layout::heads(layouts).into_iter(), 2, look);
+    for row in layout::stage_rows(layouts) {
+        table.add_row(row);
+    }
+    let mut text = format!("{table}\n");
+    for remark in layout::remarks(layouts) {
+        text.push_str(&format!("{remark}\n"));
+    }
+    let unseen = layouts.first().into_iter().flat_map(|layout| &layout.blind_spots);
+    let unseen: String = unseen.map(|sentence| format!("- {sentence}\n")).collect();
+    text.push_str(&format!("Limits of this layout:\n{unseen}"));
+    text
 }
 
 /// Medians, with a row for each metric and a column for each candidate.

@@ -8,7 +8,7 @@ mod whole;
 
 pub use histogram::{Counts, Recorder};
 pub(crate) use side::size_class;
-pub use side::{Computed, CpuUse, DiskUse, Machine, SIZE_CLASSES, Side, TierUse};
+pub use side::{Computed, CpuUse, DiskUse, Followed, Machine, SIZE_CLASSES, Side, TierUse};
 pub use store::{Store, StoreError, write_json};
 pub use unfinished::{Unfinished, UnfinishedError};
 pub use whole::{check_whole, write_whole};

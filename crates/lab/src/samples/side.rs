@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use toehold_trace::kernel::KernelBlocks;
 
 use super::histogram::Counts;
 
@@ -55,6 +56,9 @@ pub struct Side {
     /// The tiers of a site, and its clients: on the server's side.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tiers: Vec<TierUse>,
+    /// The blocks of a ping-pong that was followed through the kernel, and the trace's clock.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub followed: Option<Box<Followed>>,
     /// The results of a process without another side, by their part of the figures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub values: BTreeMap<String, f64>,
@@ -113,6 +117,16 @@ impl TierUse {
     pub fn processor_ns(&self) -> u64 {
         self.user_ns + self.system_ns + self.engine_ns
     }
+}
+
+/// A ping-pong that was followed through the kernel, as it was recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Followed {
+    /// The clock of the trace, for people.
+    pub clock: String,
+    /// Round trips and matched messages, block by block.
+    #[serde(flatten)]
+    pub blocks: KernelBlocks,
 }
 
 /// Totals of the machine, which the kernel does not count by process.
@@ -191,6 +205,7 @@ impl Side {
             computed: all.computed.or(one.computed),
             disks: all.disks.into_iter().chain(one.disks).collect(),
             tiers: all.tiers.into_iter().chain(one.tiers).collect(),
+            followed: all.followed.or(one.followed),
             values: all.values.into_iter().chain(one.values).collect(),
         })
     }

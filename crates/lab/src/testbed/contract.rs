@@ -150,7 +150,7 @@ pub trait Switch: Send {
 pub(super) fn stays(workload: &Workload) -> bool {
     let others = matches!(
         workload,
-        Workload::Switching { still: false, .. } | Workload::Impaired { .. }
+        Workload::Switching { still: false, .. } | Workload::Impaired { .. } | Workload::Layout { .. }
     );
     !others && !workload.is_of_programs()
 }

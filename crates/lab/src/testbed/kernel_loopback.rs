@@ -22,7 +22,7 @@ impl Testbed for KernelLoopback {
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
-        stays(workload) || workload.is_of_workers()
+        stays(workload) || workload.is_of_workers() || workload.is_followed()
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

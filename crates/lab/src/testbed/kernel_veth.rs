@@ -25,7 +25,7 @@ impl Testbed for KernelVeth {
     type Connection = TcpStream;
 
     fn supports(workload: &Workload) -> bool {
-        stays(workload) || workload.is_of_programs()
+        stays(workload) || workload.is_of_programs() || workload.is_followed()
     }
 
     fn enter(context: &Context) -> Result<Self, TestbedError> {

@@ -120,6 +120,12 @@ pub const SOCKETS: &[Candidate] = &[
     Candidate::of::<floor::Floor>(),
 ];
 
+/// Candidates over which messages can be followed, in the order of columns.
+pub const FOLLOWED: &[Candidate] = &[
+    Candidate::of::<kernel_loopback::KernelLoopback>(),
+    Candidate::of::<kernel_veth::KernelVeth>(),
+];
+
 /// Candidates for programs with several workers, in the order of columns.
 pub const WORKERS: &[Candidate] = &[
     Candidate::of::<toehold::Toehold<attached::Direct>>(),

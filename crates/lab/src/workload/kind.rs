@@ -24,6 +24,14 @@ pub enum Workload {
         /// Bytes of a message.
         size: Size,
     },
+    /// Ping-pong that is followed through the kernel by its tracepoints.
+    Layout {
+        /// Bytes of a message.
+        size: Size,
+        /// Round trips of each of a round's eight blocks.
+        #[serde(deserialize_with = "valid::trips")]
+        trips: u32,
+    },
     /// Ping-pong with pauses, in which both sides sleep: the cost of waking up.
     WakeUp,
     /// The client writes messages as fast as possible, and the server reads.
@@ -342,6 +350,11 @@ impl Workload {
         }
     }
 
+    /// Whether its messages are followed through the kernel.
+    pub fn is_followed(&self) -> bool {
+        matches!(self, Self::Layout { .. })
+    }
+
     /// Whether it is about the kernel's or Toehold's nodes, or the path between them, and not
     /// meaningful for other candidates.
     pub fn is_about_nodes(&self) -> bool {
@@ -353,6 +366,7 @@ impl Workload {
                 | Self::Availability { .. }
                 | Self::Switching { .. }
                 | Self::Impaired { .. }
+                | Self::Layout { .. }
         )
     }
 }

@@ -16,6 +16,7 @@ impl Workload {
     fn figures(&self, client: &Side, server: &Side) -> Vec<Metric> {
         match self {
             Self::PingPong { .. } | Self::WakeUp | Self::Mpi { .. } => self.latency(client, server),
+            Self::Layout { .. } => self.untraced(client),
             Self::Stream { .. } | Self::Bulk | Self::Impaired { .. } => self.throughput(client, server),
             Self::Connect => self.connections(client, server),
             Self::Acknowledgement { .. } => self.acknowledgement(client),
@@ -68,6 +69,19 @@ impl Workload {
             });
         }
         metrics
+    }
+
+    /// The round trips without tracepoints of a ping-pong that is followed.
+    fn untraced(&self, client: &Side) -> Vec<Metric> {
+        let time =
+            |part, label, quantile| self.other(part, label, Quantity::Time, one_way_ns(client, quantile));
+        vec![
+            self.main("one way, p50", Quantity::Time, one_way_ns(client, 0.5)),
+            time("p90", "one way, p90", 0.9),
+            time("p99", "one way, p99", 0.99),
+            time("p999", "one way, p99.9", 0.999),
+            time("max", "one way, longest", 1.0),
+        ]
     }
 
     fn throughput(&self, client: &Side, server: &Side) -> Vec<Metric> {

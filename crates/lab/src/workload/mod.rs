@@ -15,6 +15,7 @@ mod faults;
 mod idle;
 mod incast;
 mod kind;
+mod layout;
 mod machine;
 mod meter;
 mod metrics;
@@ -82,6 +83,7 @@ impl Workload {
             Self::FileRead { size, .. } | Self::FileWrite { size, .. } => {
                 FILE_MEGABYTE * u32::try_from(size.bytes() >> 20).unwrap_or(0)
             }
+            Self::Layout { trips, .. } => layout::length(*trips),
             _ if self.is_alone() => self.length_alone(),
             _ if self.is_of_several() => {
                 let pace = self.pace_of_several(&pace);

@@ -8,6 +8,7 @@ use crate::size::Size;
 /// The kinds in plan files, each with its fields, which are mostly factors.
 pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("ping-pong", &["size"]),
+    ("layout", &["size", "trips"]),
     ("wake-up", &[]),
     ("stream", &["size"]),
     ("bulk", &[]),
@@ -46,7 +47,7 @@ pub(crate) const KINDS: &[(&str, &[&str])] = &[
 pub(crate) const OPTIONAL: [&str; 5] = ["mtu", "alpha", "requests", "start", "cached"];
 
 impl Workload {
-    /// Stable name, the first part of its metrics' names, such as `latency_64B`, `wakeup`,
+    /// Stable name, the first part of its metrics' names, such as `latency_64B`, `layout_64B`, `wakeup`,
     /// `stream_1K`, `stream`, `impaired_1%_20ms`, `connect`, `ack`, `idle_16` or `pingpong_16`.
     /// Names of others are `availability_1K`, `pause`, `hotspot_4_64B`, `open_1000_64B`,
     /// `apache_24_1K`, `apache_24_synthetic` or `apache_24_zipf0.75_synthetic`. Further ones are
@@ -55,6 +56,7 @@ impl Workload {
     pub fn name(&self) -> String {
         match self {
             Self::PingPong { size } => format!("latency_{size}"),
+            Self::Layout { size, .. } => format!("layout_{size}"),
             Self::WakeUp => "wakeup".into(),
             Self::Stream { size } => format!("stream_{size}"),
             Self::Bulk => "stream".into(),
@@ -124,6 +126,7 @@ impl Workload {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::PingPong { .. } => "ping-pong",
+            Self::Layout { .. } => "layout",
             Self::WakeUp => "wake-up",
             Self::Stream { .. } => "stream",
             Self::Bulk => "bulk",
@@ -181,6 +184,7 @@ impl Workload {
     pub fn title(&self) -> String {
         match self {
             Self::PingPong { size } => format!("ping-pong, {size}"),
+            Self::Layout { size, .. } => format!("followed ping-pong, {size}"),
             Self::WakeUp => "wake-up, 64B".into(),
             Self::Stream { size } => format!("stream, {size} writes"),
             Self::Bulk => "bulk stream".into(),
@@ -274,6 +278,7 @@ impl Workload {
         let size = |size: &Size| of("size", size.bytes() as u64);
         let factors = match self {
             Self::PingPong { size: bytes } | Self::Stream { size: bytes } => vec![size(bytes)],
+            Self::Layout { size: bytes, .. } => vec![size(bytes)],
             Self::Mpi { size: bytes, .. } | Self::MpiStream { size: bytes, .. } => vec![size(bytes)],
             Self::Availability { size: bytes }
             | Self::Bidirectional { size: bytes }

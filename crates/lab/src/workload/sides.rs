@@ -7,7 +7,7 @@ use super::faults::Faults;
 use super::kind::{Pace, Workload};
 use super::several::{self, Part};
 use super::{
-    acknowledgement, availability, churn, connect, idle, incast, mixed, open_loop, ping_pong, stream,
+    acknowledgement, availability, churn, connect, idle, incast, layout, mixed, open_loop, ping_pong, stream,
     switching,
 };
 use crate::samples::Side;
@@ -43,6 +43,7 @@ impl Workload {
         match self {
             Self::PingPong { size } => ping_pong::serve(testbed.accept(listener)?, size.bytes(), pace),
             Self::WakeUp => ping_pong::serve(testbed.accept(listener)?, WAKE_UP_MESSAGE, pace),
+            Self::Layout { size, .. } => layout::serve(testbed.accept(listener)?, size.bytes()),
             Self::Stream { size } => stream::serve(testbed.accept(listener)?, size.bytes(), pace),
             Self::Bulk | Self::Impaired { .. } => stream::serve(testbed.accept(listener)?, BULK_WRITE, pace),
             Self::Connect => connect::serve(testbed, listener, pace),
@@ -111,6 +112,7 @@ impl Workload {
         match self {
             Self::PingPong { size } => ping_pong::drive(connect()?, size.bytes(), Duration::ZERO, pace),
             Self::WakeUp => ping_pong::drive(connect()?, WAKE_UP_MESSAGE, WAKE_UP_PAUSE, pace),
+            Self::Layout { size, trips } => layout::drive(connect, size.bytes(), *trips, pace),
             Self::Stream { size } => stream::drive(connect()?, size.bytes(), pace),
             Self::Bulk => stream::drive(connect()?, BULK_WRITE, pace),
             Self::Impaired { faults } => stream::drive(connect()?, BULK_WRITE, &delayed(pace, faults)),

@@ -3,6 +3,10 @@
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use toehold_demux_lab::DemuxStrategy;
 use toehold_demux_lab::set_up::MOST;
+use toehold_trace::kernel::MOST_TRIPS;
+
+/// Fewest round trips of a block: a median needs some.
+const LEAST_TRIPS: u32 = 10;
 
 /// Most users: each is a connection of a table.
 const MOST_USERS: u32 = 1 << 20;
@@ -43,6 +47,16 @@ pub(super) fn opened<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, 
         connections @ 1..=MOST => Ok(connections),
         other => Err(D::Error::custom(format!(
             "{other} connections: there can be 1 to {MOST}"
+        ))),
+    }
+}
+
+/// A valid number of round trips of a block.
+pub(super) fn trips<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        trips @ LEAST_TRIPS..=MOST_TRIPS => Ok(trips),
+        other => Err(D::Error::custom(format!(
+            "{other} round trips: a block can have {LEAST_TRIPS} to {MOST_TRIPS}"
         ))),
     }
 }

@@ -231,6 +231,11 @@ fn mistakes_are_reported_with_their_line() {
             "expected a whole number from 0 to 65535",
         ),
         (
+            "kind = \"connect\"",
+            "kind = \"layout\"\nsize = 64\ntrips = 2001",
+            "2001 round trips: a block can have 10 to 2000",
+        ),
+        (
             "quick = false",
             "quick = 5",
             "small.toml:18: `quick` is true or false",
@@ -259,6 +264,7 @@ fn every_kind_can_be_written_with_its_fields() {
             "start" => "\"cold\"",
             "size" | "buffer" => "\"2K\"",
             "cached" => "true",
+            "trips" => "20",
             _ => "2",
         };
         let fields = takes.iter().map(|field| format!("{field} = {}\n", value(field)));
@@ -267,7 +273,7 @@ fn every_kind_can_be_written_with_its_fields() {
             "site" | "file-read" | "file-write" => {
                 "[\"a\"]\n[deployment.a]\nbase = \"small\"\nstorage = { file-system = \"tmpfs\" }"
             }
-            _ => "[\"unix\", \"adaptive\", \"measured\", \"simulation\"]",
+            _ => "[\"unix\", \"adaptive\", \"kernel-veth\", \"measured\", \"simulation\"]",
         };
         let text = format!(
             "name = \"t\"\ntitle = \"t\"\ncandidates = {candidates}\n[[workload]]\nkind = \"{kind}\"\n{fields}"

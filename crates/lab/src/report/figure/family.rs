@@ -118,6 +118,7 @@ fn family(kind: &str, axis: Option<&str>, mut cells: Vec<Cell>, others: &Factors
 fn title(kind: &str) -> String {
     let known = match kind {
         "ping-pong" => "Latency: half a round trip",
+        "layout" => "Latency of followed messages, without tracepoints: half a round trip",
         "wake-up" => "Latency where both sides sleep between messages",
         "stream" => "Throughput, one way",
         "bulk" => "Throughput of large writes, one way",

@@ -229,6 +229,30 @@ fn screenshots_in_light_and_dark_show_charts() {
 }
 
 #[test]
+#[ignore = "needs chromium"]
+fn layout_that_closes_is_drawn_in_the_colours_of_its_actors() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("layout.html");
+    fs::write(&file, page(&[crate::report::layout::tests::saved()])).unwrap();
+    let (scheme, name, _) = SCHEMES[0];
+    let pixels = shot(directory.path(), name, scheme, "1280,900", &file);
+    let of_actors = [
+        [0, 114, 178],
+        [213, 94, 0],
+        [0, 135, 100],
+        [178, 84, 140],
+        [70, 70, 70],
+    ];
+    for colour in of_actors {
+        let is_it = |pixel: &&resvg::tiny_skia::PremultipliedColorU8| {
+            [pixel.red(), pixel.green(), pixel.blue()] == colour
+        };
+        let found = pixels.pixels().iter().filter(is_it).count();
+        assert!(found > 200, "{found} pixels of {colour:?}");
+    }
+}
+
+#[test]
 #[ignore = "needs chromium, pdftotext"]
 fn printed_page_has_no_text_on_other_text() {
     let directory = tempfile::tempdir().unwrap();

@@ -31,6 +31,7 @@ struct Page<'a> {
     runs: &'a [RunView],
     has_expected: bool,
     data: String,
+    layouts: String,
 }
 
 /// The page of some runs.
@@ -46,7 +47,10 @@ pub fn page(runs: &[Saved]) -> String {
         [first, .., last] => format!("{} experiments: {} to {}", views.len(), first.name, last.name),
     };
     let charts = views.iter().flat_map(|view| view.charts()).collect::<Vec<_>>();
+    let layouts = views.iter().flat_map(|view| &view.layouts);
+    let layouts = layouts.map(|layout| &layout.chart).collect::<Vec<_>>();
     let page = Page {
+        layouts: embed::json(&layouts),
         title: &title,
         policy: embed::policy(&[ECHARTS, SCRIPT]),
         style: include_str!("page.css"),

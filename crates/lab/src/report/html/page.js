@@ -19,6 +19,7 @@
 
   document.documentElement.classList.add("scripted");
   const charts = JSON.parse(document.getElementById("charts").textContent);
+  const layouts = JSON.parse(document.getElementById("layouts").textContent);
   const drawn = new Map();
 
   function colour(name) {
@@ -354,9 +355,120 @@
     show(entry);
   }
 
+  // Parts of the machine, in the order of a message's way. Each has a colour.
+  const ACTORS = ["sender", "softirq", "scheduler", "receiver", "program"];
+  // Stages of one part of the machine, one after the other, differ in how dense their colour is.
+  const DENSITIES = [1, 0.72, 0.5, 0.34];
+  const LETTER = 7;
+  const AXIS_NAMES = 190;
+
+  // An opaque label stands on it, so the colour itself is transparent.
+  function actorColour(actor, density) {
+    const alpha = Math.round(255 * density).toString(16).padStart(2, "0");
+    return colour("--c" + Math.max(0, ACTORS.indexOf(actor))) + alpha;
+  }
+
+  // The stages of all bars in their order, each with its place among those of its part.
+  function stagesOf(chart) {
+    const stages = new Map();
+    const counts = {};
+    for (const bar of chart.bars) {
+      for (const segment of bar.segments) {
+        if (stages.has(segment.stage)) continue;
+        counts[segment.actor] = (counts[segment.actor] || 0) + 1;
+        stages.set(segment.stage, { ...segment, place: counts[segment.actor] - 1 });
+      }
+    }
+    return [...stages.values()];
+  }
+
+  function layoutTip(bar, segment) {
+    const box = element("div", null);
+    box.className = "tip";
+    element("b", segment.stage + ": " + segment.about, box);
+    const range = " [" + digits(segment.low) + "–" + digits(segment.high) + "]";
+    element("div", bar.name + ", " + segment.actor + ": " + digits(segment.value) + " µs" + range, box);
+    return box;
+  }
+
+  // A bar for each candidate, its stages in order, and below it a bar for its closing error.
+  function layoutOption(chart, width) {
+    const rows = chart.bars.flatMap((bar) => [bar.name, "closing error"]);
+    const whole = Math.max(...chart.bars.map((bar) => bar.segments.reduce((sum, it) => sum + it.value, 0)));
+    const fits = (value, text) => (value / whole) * (width - AXIS_NAMES) > LETTER * text.length;
+    const made = ACTORS.map((actor) => ({
+      type: "bar", stack: "way", name: actor, data: [], itemStyle: { color: actorColour(actor, 1) },
+    }));
+    for (const stage of stagesOf(chart)) {
+      const short = stage.stage.replace("kernel.", "");
+      const data = chart.bars.flatMap((bar) => {
+        const own = bar.segments.find((it) => it.stage === stage.stage);
+        return own ? [{ value: own.value, label: { show: fits(own.value, short) } }, "-"] : ["-", "-"];
+      });
+      made.push({
+        type: "bar", stack: "way", name: stage.stage, data, barWidth: 34,
+        itemStyle: {
+          color: actorColour(stage.actor, DENSITIES[stage.place % DENSITIES.length]),
+          borderColor: colour("--panel"), borderWidth: 1,
+        },
+        label: { position: "inside", formatter: short, color: stage.place === 0 ? colour("--paper") : colour("--ink") },
+        emphasis: { focus: "none" },
+      });
+    }
+    const said = (bar) => (bar.error < 0 ? "−" : "+") + digits(Math.abs(bar.error_share) * 100) + " %";
+    made.push({
+      type: "bar", stack: "way", name: "closing error", barWidth: 34,
+      data: chart.bars.flatMap((bar) => ["-", {
+        value: Math.abs(bar.error), label: { show: true, position: "right", formatter: said(bar), color: colour("--ink") },
+      }]),
+      itemStyle: { color: colour("--worse") },
+    });
+    return {
+      animation: false,
+      textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
+      grid: { left: 12, right: 24, top: 40, bottom: 34, containLabel: true, outerBoundsMode: "same" },
+      legend: { data: ACTORS, selectedMode: false, top: 0, left: 0, textStyle: { color: colour("--ink") } },
+      tooltip: {
+        trigger: "item", confine: true, backgroundColor: colour("--paper"), borderColor: colour("--line"),
+        textStyle: { color: colour("--ink") },
+        formatter: (item) => {
+          const bar = chart.bars[Math.floor(item.dataIndex / 2)];
+          const segment = bar.segments.find((it) => it.stage === item.seriesName);
+          return segment ? layoutTip(bar, segment) : element("b", "closing error: " + said(bar));
+        },
+      },
+      xAxis: {
+        type: "value", name: "µs", nameLocation: "middle", nameGap: 28,
+        nameTextStyle: { color: colour("--faint") },
+        axisLabel: { color: colour("--faint"), formatter: short, hideOverlap: true },
+        splitLine: { lineStyle: { color: colour("--line") } },
+      },
+      yAxis: {
+        type: "category", inverse: true, data: rows, axisTick: { show: false },
+        axisLine: { lineStyle: { color: colour("--line") } },
+        axisLabel: { interval: 0, color: (_, index) => colour(index % 2 === 0 ? "--ink" : "--faint") },
+      },
+      series: made,
+    };
+  }
+
+  function drawLayout(chart) {
+    const at = document.getElementById(chart.id);
+    if (!at || drawn.has(chart.id)) return;
+    at.style.height = chart.bars.length * 2 * 46 + 100 + "px";
+    const entry = { chart, instance: echarts.init(at, null, { renderer: "svg" }) };
+    drawn.set(chart.id, entry);
+    show(entry);
+  }
+
   // Draws a chart anew, in the room that it has now.
   function show(entry) {
     const at = entry.instance.getDom();
+    if (entry.chart.bars) {
+      entry.instance.resize();
+      entry.instance.setOption(layoutOption(entry.chart, at.clientWidth), true);
+      return;
+    }
     const legend = entry.chart.axis === null ? 1 : legendLines(entry.chart, at.clientWidth);
     at.style.setProperty("--legend", (legend - 1) * LEGEND_LINE + "px");
     entry.instance.resize();
@@ -386,6 +498,7 @@
 
   // Charts that are folded away have no size: they are drawn when they are unfolded.
   function drawVisible() {
+    layouts.forEach(drawLayout);
     for (const chart of charts) {
       const at = document.getElementById(chart.id);
       if (at && !at.closest("details:not([open])")) draw(chart);

@@ -7,6 +7,7 @@ use crate::report::figure::{Figure, Panel, Series, panels};
 use crate::report::finding::Finding;
 use crate::report::findings::findings;
 use crate::report::format::digits;
+use crate::report::layout::{self, LayoutBar, MessageLayout};
 use crate::report::saved::Saved;
 use crate::report::{csv, facts, picture, worst};
 use crate::workload::Better;
@@ -22,6 +23,8 @@ pub(super) struct RunView {
     /// Programs with several workers, the worst first.
     pub(super) worst: Vec<worst::Row>,
     pub(super) worst_summary: String,
+    /// Where the time of followed messages goes.
+    pub(super) layouts: Vec<LayoutView>,
     pub(super) findings: Vec<Finding>,
     pub(super) panels: Vec<PanelView>,
     /// Unavailable candidates, with the reason.
@@ -75,6 +78,59 @@ pub(super) struct Chart {
     figure: Figure,
 }
 
+/// The layouts of one message, side by side.
+pub(super) struct LayoutView {
+    pub(super) id: String,
+    pub(super) title: String,
+    /// A description of the chart, for readers that cannot see it.
+    pub(super) summary: String,
+    /// The chart as a picture; empty if no layout closes.
+    pub(super) picture: String,
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+    pub(super) remarks: Vec<String>,
+    pub(super) blind_spots: Vec<String>,
+    pub(super) chart: LayoutChart,
+}
+
+/// Data of stacked bars for the page's script.
+#[derive(Serialize)]
+pub(super) struct LayoutChart {
+    id: String,
+    bars: Vec<LayoutBar>,
+}
+
+impl LayoutView {
+    fn of(run: &str, layouts: &[&MessageLayout]) -> Self {
+        let bars = layout::bars(layouts);
+        let id = format!("{run}-layout-{}", layouts[0].workload);
+        let title = layout::title(layouts);
+        let picture = match bars[..] {
+            [] => String::new(),
+            _ => embed::image(&picture::stacked(&title, &bars)),
+        };
+        let longest = |bar: &LayoutBar| {
+            let mut stages: Vec<_> = bar.segments.iter().collect();
+            stages.sort_by(|one, other| other.value.total_cmp(&one.value));
+            let stages = stages.iter().take(3);
+            let said = stages.map(|stage| format!("{} {} µs", stage.stage, digits(stage.value)));
+            format!("{}: {}", bar.name, said.collect::<Vec<_>>().join(", "))
+        };
+        let longest = bars.iter().map(longest).collect::<Vec<_>>().join("; ");
+        Self {
+            summary: format!("{title}. The longest stages: {longest}. The table below has all values."),
+            picture,
+            title,
+            head: layout::heads(layouts),
+            rows: layout::stage_rows(layouts),
+            remarks: layout::remarks(layouts),
+            blind_spots: layouts[0].blind_spots.clone(),
+            chart: LayoutChart { id: id.clone(), bars },
+            id,
+        }
+    }
+}
+
 /// A measurement that failed.
 pub(super) struct FailureView {
     pub(super) title: String,
@@ -104,6 +160,11 @@ impl RunView {
             doubts: run.doubts(),
             worst: worst::rows(&report.worst).collect(),
             worst_summary: worst::summary(&report.worst),
+            layouts: report
+                .layouts_by_cell()
+                .iter()
+                .map(|layouts| LayoutView::of(&anchor, layouts))
+                .collect(),
             findings: findings(report, &panels),
             missing: missing.collect(),
             failures: failures(run),

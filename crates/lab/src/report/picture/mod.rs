@@ -1,6 +1,7 @@
 //! Charts as pictures, for slides and for pages without scripts: SVG, and PNG of it.
 
 mod scale;
+mod stacked;
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,9 +10,11 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{self, fontdb};
 
 use super::figure::{Figure, Series, panels};
+use super::layout;
 use super::saved::Saved;
 use crate::workload::Better;
 use scale::Scale;
+pub(super) use stacked::stacked;
 
 /// Size of a slide, in pixels.
 const SIZE: (u32, u32) = (1280, 720);
@@ -73,7 +76,14 @@ pub fn pictures(run: &Saved) -> Vec<Picture> {
         name: figure.name.clone(),
         svg: svg(figure, is_ratio),
     };
-    shown.map(picture).collect()
+    let layouts = run.report.layouts_by_cell();
+    let layouts = layouts.iter().filter_map(|layouts| {
+        let bars = layout::bars(layouts);
+        let svg = stacked(&layout::title(layouts), &bars);
+        let name = layouts[0].workload.to_lowercase().replace('_', "-");
+        (!bars.is_empty()).then_some(Picture { name, svg })
+    });
+    layouts.chain(shown.map(picture)).collect()
 }
 
 impl Picture {

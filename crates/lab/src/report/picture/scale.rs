@@ -68,6 +68,31 @@ impl Scale {
         Self { range, is_log, marks }
     }
 
+    /// A linear axis from 0.
+    pub(super) fn from_zero(high: f64) -> Self {
+        let marks = even_marks(high * 1.05)
+            .into_iter()
+            .map(|mark| (mark, digits(mark)));
+        Self {
+            range: 0.0..high * 1.05,
+            is_log: false,
+            marks: marks.collect(),
+        }
+    }
+
+    /// The axis of rows with names, from the top downwards.
+    pub(super) fn of_names(names: impl Iterator<Item = String>) -> Self {
+        let marks: Vec<_> = names
+            .enumerate()
+            .map(|(row, name)| (-(row as f64), name))
+            .collect();
+        Self {
+            range: 0.5 - marks.len() as f64..0.5,
+            is_log: false,
+            marks,
+        }
+    }
+
     /// The axis of the rows of a figure whose places have names: from the top downwards, with an
     /// empty row between places.
     pub(super) fn of_rows(figure: &Figure) -> Self {
