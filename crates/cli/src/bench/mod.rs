@@ -3,6 +3,7 @@
 mod demux;
 mod ethernet;
 mod impaired;
+mod latency;
 mod measuring;
 mod placement;
 mod programs;
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Experiment {
     Sockets(sockets::Arguments),
+    Latency(latency::Arguments),
     Placement(placement::Arguments),
     Ethernet(ethernet::Arguments),
     Impaired(impaired::Arguments),
@@ -42,6 +44,7 @@ enum Experiment {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.experiment {
         Experiment::Sockets(arguments) => sockets::run(arguments),
+        Experiment::Latency(arguments) => latency::run(arguments),
         Experiment::Placement(arguments) => placement::run(arguments),
         Experiment::Ethernet(arguments) => ethernet::run(arguments),
         Experiment::Impaired(arguments) => impaired::run(arguments),
