@@ -205,7 +205,7 @@ fn page_has_only_scripts_of_its_policy() {
     let mut policy = policy.filter(|meta| meta.attribute("http-equiv") == "Content-Security-Policy");
     let policy = policy.next().unwrap().attribute("content");
     let (data, run) = scripts(&page);
-    assert_eq!((data.len(), run.len()), (1, 2));
+    assert_eq!((data.len(), run.len()), (2, 2));
     for script in run {
         use base64::Engine;
         let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(&script.text));
