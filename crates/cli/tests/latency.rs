@@ -112,12 +112,12 @@ fn plan_with_layout_keeps_raw_messages_and_is_reported() {
     let content = format!(
         "name = \"mine/layout\"\ntitle = \"T\"\ncandidates = {CANDIDATES:?}\n\
          compare = [\"kernel-veth/kernel-loopback\"]\n[[workload]]\nkind = \"layout\"\nsize = 64\ntrips = 20\n\
-         [measure]\nrounds = 2\nwarm-up-ms = 1\n"
+         [measure]\nrounds = 2\nwarm-up-ms = 1\npatience-ms = 60000\n"
     );
     fs::write(&plan, content).unwrap();
     let results = place.path().join("results");
-    let mut sweep = toehold(&results, &["sweep", "--json"]);
-    let report = text(&sweep.arg(&plan).output().unwrap());
+    let sweep = ["sweep", plan.to_str().unwrap(), "--json"];
+    let report = text(&toehold(&results, &sweep).output().unwrap());
     check_layouts(&serde_json::from_str(&report).unwrap());
     let run = fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
     let samples = fs::read_to_string(run.join("samples.jsonl")).unwrap();

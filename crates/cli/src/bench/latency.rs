@@ -91,7 +91,8 @@ fn options(arguments: &Arguments) -> Result<Options> {
         settings: Settings {
             warm_up_ms: if quick { 20 } else { 50 },
             span_ms: if quick { 80 } else { 250 },
-            patience_ms: 20_000,
+            // Turning tracepoints on takes long on a busy machine.
+            patience_ms: 60_000,
             cores: cores(arguments.cores.clone())?,
             congestion: "reno".into(),
             trace: None,
