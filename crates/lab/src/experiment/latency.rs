@@ -25,5 +25,6 @@ pub fn plan(options: Options, trips: u32) -> Plan {
         rounds: options.rounds,
         seed: options.seed,
         settings: options.settings,
+        deployments: std::collections::BTreeMap::new(),
     }
 }
