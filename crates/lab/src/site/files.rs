@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::error::SiteFailure;
 use super::measure::DeploymentRun;
-use super::storage::{Access, Storage, StorageGround};
+use super::storage::{MountMode, Storage, StorageGround};
 use crate::cgroup::ControlGroup;
 use crate::programs::{Files, find};
 use crate::samples::Side;
@@ -20,9 +20,9 @@ use crate::workload::{Meter, Workload};
 const FILL: usize = 1 << 20;
 
 /// Binds the calling thread to a core for as long as this lives.
-struct Bound(Option<CpuSet>);
+struct OnProcessors(Option<CpuSet>);
 
-impl Bound {
+impl OnProcessors {
     /// Without the right, or without the core, the thread stays as it is.
     fn to(core: usize) -> Self {
         let own = Pid::from_raw(0);
@@ -33,7 +33,7 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+impl Drop for OnProcessors {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             // The thread was there before.
@@ -89,13 +89,13 @@ pub(super) fn measure(workload: &Workload, run: DeploymentRun<'_>) -> Result<(Si
                 read(&file, FILL).map_err(failed)?;
             }
             storage.set_clock(true)?;
-            let _bound = Bound::to(program);
+            let _bound = OnProcessors::to(program);
             read(&file, buffer.bytes()).map_err(failed)?
         }
         _ => {
-            let root = storage.mount(Access::ReadWrite)?;
+            let root = storage.mount(MountMode::ReadWrite)?;
             storage.set_clock(true)?;
-            let _bound = Bound::to(program);
+            let _bound = OnProcessors::to(program);
             write(&root.join("file"), size.bytes(), buffer.bytes()).map_err(failed)?
         }
     };
@@ -116,14 +116,14 @@ pub(super) fn measure(workload: &Workload, run: DeploymentRun<'_>) -> Result<(Si
 
 /// Writes a file, and mounts the file system anew if it is on disks: no page of it is cached then.
 fn fill(storage: &Storage<'_>, bytes: u64) -> Result<std::path::PathBuf, SiteFailure> {
-    let root = storage.mount(Access::ReadWrite)?;
+    let root = storage.mount(MountMode::ReadWrite)?;
     let file = root.join("file");
     write(&file, bytes, FILL).map_err(|error| SiteFailure::File(file, error))?;
     if storage.device().is_none() {
         return Ok(root);
     }
     storage.unmount()?;
-    storage.mount(Access::ReadOnly)
+    storage.mount(MountMode::ReadOnly)
 }
 
 /// Reads a file by so many bytes at once.

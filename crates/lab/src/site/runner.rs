@@ -19,7 +19,7 @@ use super::nodes::{RoomOrder, SiteGround, SiteRooms};
 use super::record::{self, SiteRecord, SiteState, Sites, TierRecord};
 use super::room::{RoomDoor, TMPFS};
 use super::servers::ServerPlace;
-use super::storage::{Access, Storage, StorageGround};
+use super::storage::{MountMode, Storage, StorageGround};
 use crate::cgroup::ControlGroup;
 use crate::keeper::Keeper;
 use crate::programs::web::Asked;
@@ -249,7 +249,7 @@ fn provide<'a>(
         .map(|file| file.length.next_multiple_of(PAGE))
         .sum();
     let storage = Storage::make(plan, bytes, scale, &under)?;
-    let root = storage.mount(Access::ReadWrite)?;
+    let root = storage.mount(MountMode::ReadWrite)?;
     let content = deployment.content.provide(asked, &root.join("content"));
     content.map_err(SiteFailure::Content)?;
     storage.unmount()?;

@@ -22,7 +22,7 @@ use crate::programs::{ProgramsError, Running, path};
 use crate::samples::DiskUse;
 
 /// Most disks of a file system.
-const MOST_DISKS: u8 = 3;
+pub(super) const MOST_DISKS: u8 = 3;
 
 /// Interval of attempts to unmount, and their number. A reader may be about to close a file.
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
@@ -175,7 +175,7 @@ pub(super) struct Storage<'a> {
 
 /// How a file system is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MountMode {
     ReadOnly,
     ReadWrite,
 }
@@ -300,10 +300,10 @@ impl<'a> Storage<'a> {
 
     /// Mounts the file system, and returns its directory as other processes see it. No page of it is
     /// in the page cache then, unless it is in memory.
-    pub(super) fn mount(&self, access: Access) -> Result<PathBuf, SiteFailure> {
+    pub(super) fn mount(&self, access: MountMode) -> Result<PathBuf, SiteFailure> {
         let options = match access {
-            Access::ReadOnly => "ro,noatime,nosuid,nodev",
-            Access::ReadWrite => "noatime,nosuid,nodev",
+            MountMode::ReadOnly => "ro,noatime,nosuid,nodev",
+            MountMode::ReadWrite => "noatime,nosuid,nodev",
         };
         let place = self.place.display().to_string();
         let words = match self.disks.first() {

@@ -85,8 +85,8 @@ impl Quantity {
         }
     }
 
-    /// The divisor of a figure that needs no comparison, and the suffix of its name: times are in
-    /// milliseconds there, and bandwidths of files in megabytes a second.
+    /// The divisor of a figure that needs no comparison, and the suffix of its name. Times are in
+    /// milliseconds, and bandwidths of files in megabytes a second.
     pub fn plain_unit(self) -> (f64, &'static str) {
         match self {
             Self::Time => (1e6, "_ms"),

@@ -9,7 +9,7 @@ use crate::site::SiteCandidate;
 use crate::workload::Cell;
 
 /// Most tables that inherit from one another.
-const DEEPEST: usize = 8;
+const MOST_BASES: usize = 8;
 
 /// The built-in deployment: one proxy before one web server, as the datacenter paper's tiers.
 const SMALL: &str = r#"
@@ -65,9 +65,9 @@ pub(super) fn check(
 
 /// The table of a deployment, over that of its base.
 fn inherited(content: &Content, name: &str, depth: usize) -> Result<Table, String> {
-    if depth >= DEEPEST {
+    if depth >= MOST_BASES {
         return Err(format!(
-            "`base` of `{name}` does not end: at most {DEEPEST} inherit from one another"
+            "`base` of `{name}` does not end: at most {MOST_BASES} inherit from one another"
         ));
     }
     let mut own = match content.deployment.get(name) {

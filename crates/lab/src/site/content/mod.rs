@@ -282,6 +282,7 @@ pub(super) fn is_file_of(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 mod tests {
     use super::*;
     use crate::site::deployment::{MOST_CLIENTS, MOST_TIERS};
+    use crate::site::storage::MOST_DISKS;
 
     fn class(alpha: f64) -> ContentSource {
         ContentSource::Class {
@@ -324,6 +325,7 @@ mod tests {
         for (constant, bound) in [
             ("MOST_TIERS", MOST_TIERS as u64),
             ("MOST_CLIENTS", MOST_CLIENTS.into()),
+            ("MOST_DISKS", MOST_DISKS.into()),
             ("MOST_CONTENT_SCALE", MOST_CONTENT_SCALE.into()),
             ("MOST_FILES", directory::MOST_FILES as u64),
             ("DEEPEST", directory::DEEPEST as u64),
