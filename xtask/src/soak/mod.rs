@@ -273,6 +273,8 @@ impl Soak {
             let stat = self.place.stat(node)?;
             let counters = stat["counters"].as_array().into_iter().flatten();
             let wanted = [
+                "direct_accepted",
+                "direct_opened",
                 "tcp_active_opens",
                 "tcp_passive_opens",
                 "node_mends",

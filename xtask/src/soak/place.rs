@@ -20,6 +20,9 @@ pub(super) const NODES: [(&str, u8); 4] =
 /// The nodes whose engines are killed and stopped.
 pub(super) const RESTLESS: [&str; 2] = ["restless-1", "restless-2"];
 
+/// The node without direct connections.
+const OVER_TCP: &str = "restless-1";
+
 /// A fabric under a directory of its own, with the programs that it is tried with.
 pub(super) struct Place {
     directory: TempDir,
@@ -85,11 +88,13 @@ impl Place {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Starts a node's engine.
+    /// Starts a node's engine. Connections of one node are over TCP, all others are direct.
     pub(super) fn up(&self, node: &str) -> Result<()> {
         let address = format!("{}/16", address(node));
         let log = self.path("engines.log");
-        self.says(&["up", node, "--ipv4", &address, "--log", &log.to_string_lossy()])
+        let direct = if node == OVER_TCP { "no" } else { "yes" };
+        let log = log.to_string_lossy();
+        self.says(&["up", node, "--ipv4", &address, "--log", &log, "--direct", direct])
             .map(drop)
     }
 
