@@ -218,6 +218,22 @@ fn instance_of_a_killed_owner_is_removed() {
     }
 }
 
+/// Regression: opening a file of an instance failed if another process had just removed it.
+#[test]
+#[ignore = "needs root"]
+fn instance_taken_for_a_leftover_is_made_again() {
+    let tracefs = Tracefs::private().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    TraceInstance::new(&tracefs, ClockSource::of_this_machine()).unwrap();
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn mounted_tracefs_is_found_or_the_reason_is_told() {
     if let Err(error) = Tracefs::mounted() {

@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// What the names of our instances begin with.
 const PREFIX: &str = "toehold-";
@@ -19,6 +20,9 @@ const BUFFER_KB: u32 = 8192;
 
 /// The most text that is read of a processor, in bytes. The rest counts as one lost event.
 const MOST_TEXT: u64 = 64 << 20;
+
+/// How long the folder's lock is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The most leftovers that are removed at once.
 const MOST_LEFTOVERS: usize = 64;
@@ -96,17 +100,15 @@ impl TraceInstance {
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let guard = InstanceGuard::start(&instances, &name).map_err(TracefsError::Guard)?;
         let path = instances.join(name);
-        fs::create_dir(&path).map_err(|error| TracefsError::of("create an instance", error))?;
+        let hold = create_held(&instances, &path)?;
         let mut found = Self {
             path,
-            hold: None,
+            hold: Some(hold),
             cpus: Vec::new(),
             is_enabled: false,
             _guard: guard,
             _tracefs: tracefs.clone(),
         };
-        let hold = OpenOptions::new().write(true).open(found.path.join("tracing_on"));
-        found.hold = Some(hold.map_err(|error| TracefsError::of("open tracing_on", error))?);
         found.set_on(false)?;
         found.write("buffer_size_kb", &BUFFER_KB.to_string())?;
         for option in OPTIONS {
@@ -281,8 +283,28 @@ impl TraceText {
     }
 }
 
-/// Removes instances that no process holds. The kernel refuses to remove the others.
+/// Makes an instance and opens a file of it, so that no other process removes it as a leftover.
+///
+/// Processes that remove leftovers have the folder's lock alone, and those that make an instance
+/// share it. One that is stopped while it has the lock delays others for [`PATIENCE`] at most.
+fn create_held(instances: &Path, path: &Path) -> Result<File, TracefsError> {
+    let folder = File::open(instances).map_err(|error| TracefsError::of("open the instances", error))?;
+    let until = Instant::now() + PATIENCE;
+    while folder.try_lock_shared().is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fs::create_dir(path).map_err(|error| TracefsError::of("create an instance", error))?;
+    let hold = OpenOptions::new().write(true).open(path.join("tracing_on"));
+    hold.map_err(|error| TracefsError::of("open tracing_on", error))
+}
+
+/// Removes instances that no process holds. The kernel refuses to remove the others. While another
+/// process makes an instance, leftovers stay for the next time.
 fn remove_leftovers(instances: &Path) {
+    let Ok(folder) = File::open(instances) else { return };
+    if folder.try_lock().is_err() {
+        return;
+    }
     let entries = fs::read_dir(instances).into_iter().flatten().flatten();
     let own = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for entry in own.take(MOST_LEFTOVERS) {
