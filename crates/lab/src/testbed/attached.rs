@@ -297,7 +297,7 @@ macro_rules! attached {
 
 attached! {
     /// The node has direct connections, otherwise the defaults.
-    Direct: "direct", Adaptive, true, false, "programs on nodes with direct connections, the default of toehold up";
+    Direct: "direct", Adaptive, true, false, "programs on nodes with direct connections (toehold up --direct yes)";
     /// The program's thread runs the stack.
     Inline: "inline", Inline, false, false, "a program attached to a node, which runs TCP in its calls";
     /// The engine process runs the stack.

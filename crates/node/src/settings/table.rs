@@ -122,7 +122,7 @@ settings! {
 
     /// Whether connections within this host carry their bytes over memory that both nodes map,
     /// without TCP. Both nodes of a connection have to say yes.
-    direct: bool = true,
+    direct: bool = false,
         "direct" "TOEHOLD_DIRECT" "YES|NO", "yes or no"
         |_| true;
 
